@@ -1,0 +1,202 @@
+//! A call inside forebay: who wants what by when, the bytes it came with, and the ticket it ends with.
+
+mod id;
+mod ticket;
+
+pub use id::{BadCallId, CallId, CallRef, IdMint};
+pub use ticket::{Answer, Ending, State, Ticket};
+
+use crate::caller::{Caller, Lane};
+use crate::ledger::{Ledger, Stage};
+use crate::outcome::{CancelledBy, Outcome, Phase, Refusal, Scope};
+use crate::protocol::envelope::Request;
+use crate::protocol::splice::{Outbound, ReplyForm};
+use crate::protocol::version::Era;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One forwarded request. Shared by the caller's face, the live table, the queue and the worker.
+pub struct Call {
+    pub id: CallId,
+    pub caller: Arc<Caller>,
+    /// The upstream's name; empty until the call is routed.
+    pub upstream: Arc<str>,
+    /// The request as it came, and where its parts lie.
+    pub request: Request,
+    /// What the call is aimed at, as the upstream names it: tool, prompt, resource or method. Hostile text.
+    pub target: Arc<str>,
+    /// The request names its target otherwise (`upstream__tool`), so the name is spliced.
+    pub renamed: bool,
+    /// The tool's own limits apply under this name; none for anything but `tools/call`.
+    pub tool: Option<Arc<str>>,
+    /// How many slots the call takes.
+    pub weight: u32,
+    pub arrived: Instant,
+    /// The caller's own deadline, if it gave one.
+    pub deadline: Option<Instant>,
+    /// The runtime thread whose socket the call came from; workers on it are preferred.
+    pub home: usize,
+    /// The form of the answer.
+    pub form: ReplyForm,
+    pub ticket: Ticket,
+    lane: AtomicU8,
+    attempt: AtomicU32,
+    /// Where the queue keeps the call: incarnation and entry, 0 while it is in no queue.
+    pub(crate) entry: AtomicU64,
+    on_finish: Arc<dyn OnFinish>,
+    /// Gives the call's bytes back to the memory budget (rule R16).
+    _charge: Option<Charge>,
+}
+
+/// Everything that is known of a call when it is accepted.
+pub struct Accepted {
+    pub id: CallId,
+    pub caller: Arc<Caller>,
+    pub upstream: Arc<str>,
+    pub request: Request,
+    pub target: Arc<str>,
+    pub renamed: bool,
+    pub tool: Option<Arc<str>>,
+    pub weight: u32,
+    pub lane: Lane,
+    pub arrived: Instant,
+    pub deadline: Option<Instant>,
+    pub home: usize,
+    pub form: ReplyForm,
+    pub ledger: Arc<Ledger>,
+    pub on_finish: Arc<dyn OnFinish>,
+    pub charge: Option<Charge>,
+}
+
+/// Told of every call's end, once, by whoever won it: live table, history, metrics, log.
+pub trait OnFinish: Send + Sync {
+    fn finished(&self, call: &Call, ending: &Arc<Ending>);
+}
+
+/// Bytes taken from the daemon's memory budget, given back on drop.
+#[derive(Debug)]
+pub struct Charge {
+    pub bytes: u64,
+    pub budget: Arc<AtomicU64>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl Call {
+    /// Accepts a call: from here on it is counted as offered and will end exactly once.
+    pub fn accept(accepted: Accepted) -> Arc<Call> {
+        Arc::new(Call {
+            id: accepted.id,
+            caller: accepted.caller,
+            upstream: accepted.upstream,
+            request: accepted.request,
+            target: accepted.target,
+            renamed: accepted.renamed,
+            tool: accepted.tool,
+            weight: accepted.weight,
+            arrived: accepted.arrived,
+            deadline: accepted.deadline,
+            home: accepted.home,
+            form: accepted.form,
+            ticket: Ticket::new(accepted.ledger),
+            lane: AtomicU8::new(accepted.lane as u8),
+            attempt: AtomicU32::new(1),
+            entry: AtomicU64::new(0),
+            on_finish: accepted.on_finish,
+            _charge: accepted.charge,
+        })
+    }
+
+    pub fn lane(&self) -> Lane {
+        Lane::ALL[usize::from(self.lane.load(Relaxed)).min(2)]
+    }
+
+    /// For a live change of a queued call; the queue moves its entry as well.
+    pub(crate) fn set_lane(&self, lane: Lane) {
+        self.lane.store(lane as u8, Relaxed);
+    }
+
+    /// How often the call has been handed to the upstream's connection, at least 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.load(Relaxed)
+    }
+
+    pub(crate) fn next_attempt(&self) -> u32 {
+        self.attempt.fetch_add(1, Relaxed) + 1
+    }
+
+    /// How the request is written for its upstream, under our own `id`.
+    pub fn outbound(&self, id: u64, left_ms: Option<u64>, era: Era) -> Outbound<'_> {
+        Outbound { id, name: self.renamed.then_some(&*self.target), token: self.id.seq(), left_ms, era }
+    }
+
+    /// The size that counts against `queue_bytes`.
+    pub fn bytes(&self) -> u64 {
+        self.request.body.len() as u64
+    }
+
+    /// Ends the call with the upstream's own answer. False if it had ended already.
+    pub fn answer(&self, outcome: Outcome, answer: bytes::Bytes, now: Instant) -> bool {
+        self.finish(|_, _| Ending { outcome, answer: Answer::Upstream(answer), at: now }).is_ok()
+    }
+
+    /// Ends the call with an answer of forebay's own. False if it had ended already.
+    pub fn refuse(&self, refusal: Refusal, now: Instant) -> bool {
+        self.finish(|_, _| Ending { outcome: refusal.outcome, answer: Answer::Own(Box::new(refusal)), at: now }).is_ok()
+    }
+
+    /// Ends the call without further figures. False if it had ended already.
+    pub fn end(&self, outcome: Outcome, scope: Scope, now: Instant) -> bool {
+        self.refuse(self.refusal(outcome, scope), now)
+    }
+
+    /// Cancels the call where it stands. The loser is told how it had ended.
+    pub fn cancel(&self, by: CancelledBy, now: Instant) -> Result<Phase, Arc<Ending>> {
+        let mut phase = Phase::Queued;
+        self.finish(|stage, _| {
+            phase = match stage {
+                Stage::Submitted | Stage::Queued => Phase::Queued,
+                Stage::Running => Phase::Running,
+            };
+            let outcome = Outcome::Cancelled { by, phase };
+            Ending { outcome, answer: Answer::Own(Box::new(self.refusal(outcome, Scope::Upstream))), at: now }
+        })
+        .map(|_| phase)
+    }
+
+    /// A refusal of this call, its figures still to be filled.
+    pub fn refusal(&self, outcome: Outcome, scope: Scope) -> Refusal {
+        Refusal::new(outcome, scope, self.id, self.upstream.clone(), self.caller.name.clone())
+    }
+
+    /// How long the call waited, and how long it ran, up to `now`.
+    pub fn times(&self, now: Instant) -> (Duration, Duration) {
+        match self.ticket.started() {
+            Some(started) => (started.saturating_duration_since(self.arrived), now.saturating_duration_since(started)),
+            None => (now.saturating_duration_since(self.arrived), Duration::ZERO),
+        }
+    }
+
+    fn finish(&self, ending: impl FnOnce(Stage, Option<Instant>) -> Ending) -> Result<Arc<Ending>, Arc<Ending>> {
+        let ending = self.ticket.finish(ending)?;
+        self.on_finish.finished(self, &ending);
+        Ok(ending)
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("id", &self.id)
+            .field("upstream", &self.upstream)
+            .field("target", &self.target)
+            .field("state", &self.ticket.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,204 @@
+//! The ticket of a call: one shared state, and the one way it ends (rule R1).
+//!
+//! ```text
+//! submitted -> queued -> running -> finished(outcome)
+//!                 ^---------'  handed back unsent (rule R5)
+//! ```
+//!
+//! Whoever moves the ticket to `finished` wins; every later attempt is given the winner's ending and must
+//! not answer, count or log. Transitions are compare-exchanges made under the ticket's own short lock, in
+//! which the ledger moves too, so that ticket and ledger never disagree. The slot that a running call
+//! holds is a separate thing: finishing a ticket frees no slot.
+
+use crate::ledger::{Ledger, Stage};
+use crate::outcome::{Outcome, Refusal};
+use crate::sync::{AtomicU8, Mutex};
+use bytes::Bytes;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::task::{Context, Poll, Waker};
+use tokio::time::Instant;
+
+const SUBMITTED: u8 = 0;
+const QUEUED: u8 = 1;
+const RUNNING: u8 = 2;
+const FINISHED: u8 = 3;
+
+/// Where a call stands, as a listing names it. *Lingering* is not a state of the ticket but of its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Submitted,
+    Queued,
+    Running,
+    Finished,
+}
+
+/// How a call ended, and what its caller is told.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    pub outcome: Outcome,
+    pub answer: Answer,
+    pub at: Instant,
+}
+
+/// What the caller gets.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The upstream's own answer, already in the form that the caller's face needs.
+    Upstream(Bytes),
+    /// forebay's own words; the face decides on their form.
+    Own(Box<Refusal>),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Ticket {
+    state: AtomicU8,
+    inner: Mutex<Inner>,
+    ledger: Arc<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    ending: Option<Arc<Ending>>,
+    started: Option<Instant>,
+    caller: Option<Waker>,
+    worker: Option<Waker>,
+}
+
+impl Ticket {
+    /// A new call, offered and submitted in `ledger` from this moment.
+    pub fn new(ledger: Arc<Ledger>) -> Self {
+        ledger.offered();
+        Ticket { state: AtomicU8::new(SUBMITTED), inner: Mutex::new(Inner::default()), ledger }
+    }
+
+    pub fn state(&self) -> State {
+        match self.state.load(Acquire) {
+            SUBMITTED => State::Submitted,
+            QUEUED => State::Queued,
+            RUNNING => State::Running,
+            _ => State::Finished,
+        }
+    }
+
+    /// When the call began to run (last), if it has.
+    pub fn started(&self) -> Option<Instant> {
+        self.inner.lock().started
+    }
+
+    /// `submitted -> queued`. False if the call has finished meanwhile.
+    #[must_use]
+    pub fn queue(&self) -> bool {
+        let _inner = self.inner.lock();
+        let moved = self.exchange(SUBMITTED, QUEUED);
+        if moved {
+            self.ledger.moved(Stage::Submitted, Stage::Queued);
+        }
+        moved
+    }
+
+    /// `submitted | queued -> running`, just before the hand-off. False if the call has finished
+    /// meanwhile, which proves that it never reaches the upstream.
+    #[must_use]
+    pub fn start(&self, now: Instant) -> bool {
+        let mut inner = self.inner.lock();
+        let from = if self.exchange(QUEUED, RUNNING) {
+            Stage::Queued
+        } else if self.exchange(SUBMITTED, RUNNING) {
+            Stage::Submitted
+        } else {
+            return false;
+        };
+        inner.started = Some(now);
+        self.ledger.moved(from, Stage::Running);
+        true
+    }
+
+    /// `running -> queued`, for a call of which no byte was written (rule R5). False if it has finished.
+    #[must_use]
+    pub fn hand_back(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let moved = self.exchange(RUNNING, QUEUED);
+        if moved {
+            inner.started = None;
+            inner.worker = None;
+            self.ledger.moved(Stage::Running, Stage::Queued);
+        }
+        moved
+    }
+
+    /// Moves any live state to `finished`. The loser is given the winner's ending.
+    ///
+    /// `ending` is asked for with the stage that the call is leaving and, when it ran, its start.
+    pub fn finish(&self, ending: impl FnOnce(Stage, Option<Instant>) -> Ending) -> Result<Arc<Ending>, Arc<Ending>> {
+        let mut inner = self.inner.lock();
+        if let Some(ending) = &inner.ending {
+            return Err(ending.clone());
+        }
+        let stage = match self.state.load(Acquire) {
+            SUBMITTED => Stage::Submitted,
+            QUEUED => Stage::Queued,
+            _ => Stage::Running,
+        };
+        let ending = Arc::new(ending(stage, inner.started));
+        self.state.swap(FINISHED, AcqRel);
+        self.ledger.finished(stage, ending.outcome);
+        inner.ending = Some(ending.clone());
+        let (caller, worker) = (inner.caller.take(), inner.worker.take());
+        drop(inner);
+        if let Some(waker) = caller {
+            waker.wake();
+        }
+        if let Some(waker) = worker {
+            waker.wake();
+        }
+        Ok(ending)
+    }
+
+    /// How the call ended, if it has.
+    pub fn ending(&self) -> Option<Arc<Ending>> {
+        self.inner.lock().ending.clone()
+    }
+
+    /// Waits for the end, on the caller's side. One waiter at a time.
+    pub fn ended(&self) -> impl Future<Output = Arc<Ending>> + '_ {
+        poll_fn(|context| self.poll(context, |inner| &mut inner.caller))
+    }
+
+    /// Waits for the end, on the side of the worker that runs the call: somebody else ended it.
+    pub fn stopped(&self) -> impl Future<Output = Arc<Ending>> + '_ {
+        poll_fn(|context| self.poll(context, |inner| &mut inner.worker))
+    }
+
+    fn poll(&self, context: &Context<'_>, place: impl Fn(&mut Inner) -> &mut Option<Waker>) -> Poll<Arc<Ending>> {
+        let mut inner = self.inner.lock();
+        if let Some(ending) = &inner.ending {
+            return Poll::Ready(ending.clone());
+        }
+        let place = place(&mut inner);
+        match place {
+            Some(waker) if waker.will_wake(context.waker()) => {}
+            _ => *place = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    fn exchange(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    }
+}
+
+impl Drop for Ticket {
+    /// A ticket dropped unanswered has nobody left to answer, but it still counts as an ending.
+    fn drop(&mut self) {
+        let stage = match self.state() {
+            State::Submitted => Stage::Submitted,
+            State::Queued => Stage::Queued,
+            State::Running => Stage::Running,
+            State::Finished => return,
+        };
+        self.ledger.finished(stage, Outcome::Lost { sent: stage == Stage::Running });
+    }
+}

@@ -1,0 +1,101 @@
+//! Who makes calls: the authenticated subject, never a name that a client merely claims.
+
+pub mod key;
+pub mod registry;
+
+use crate::config::CallerConfig;
+use crate::outcome::Refusal;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::time::Instant;
+
+/// Priority class inside a queue. The smaller number is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u8)]
+pub enum Lane {
+    High = 0,
+    #[default]
+    Normal = 1,
+    Low = 2,
+}
+
+impl Lane {
+    pub const ALL: [Lane; 3] = [Lane::High, Lane::Normal, Lane::Low];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::High => "high",
+            Lane::Normal => "normal",
+            Lane::Low => "low",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Lane> {
+        Lane::ALL.into_iter().find(|lane| lane.name() == name)
+    }
+}
+
+/// A dense number for a caller; the key of its flows in every queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallerId(pub u32);
+
+/// One subject with its limits. Shared by all its calls; it outlives a change of the config.
+#[derive(Debug)]
+pub struct Caller {
+    pub id: CallerId,
+    pub name: Arc<str>,
+    /// How the subject was known: `none`, `key`, `peer-uid`.
+    pub identity: &'static str,
+    pub config: arc_swap::ArcSwap<CallerConfig>,
+    /// The rate limit's theoretical arrival time, in nanoseconds of the daemon's run.
+    pub(crate) rate: AtomicU64,
+    /// When it was last seen, for rule R15's "another caller is present".
+    seen: Mutex<Option<Instant>>,
+}
+
+impl Caller {
+    pub fn new(id: CallerId, name: Arc<str>, identity: &'static str, config: Arc<CallerConfig>) -> Self {
+        Caller {
+            id,
+            name,
+            identity,
+            config: arc_swap::ArcSwap::new(config),
+            rate: AtomicU64::new(0),
+            seen: Mutex::new(None),
+        }
+    }
+
+    pub fn saw(&self, now: Instant) {
+        *self.seen.lock() = Some(now);
+    }
+
+    pub fn last_seen(&self) -> Option<Instant> {
+        *self.seen.lock()
+    }
+
+    /// Takes one call off the rate limit, or says in how many milliseconds one is to be had.
+    ///
+    /// A token bucket kept as one number (the time at which the bucket would be full again), so that it
+    /// costs a single compare-exchange. `since_start` is the daemon's monotonic time in nanoseconds.
+    pub fn take_rate(&self, since_start: u64) -> Result<(), u64> {
+        let config = self.config.load();
+        let Some(rate) = config.rate else { return Ok(()) };
+        let step = (1e9 / rate.per_second) as u64;
+        let allowance = step.saturating_mul(u64::from(rate.burst.max(1)));
+        let mut full_at = self.rate.load(Relaxed);
+        loop {
+            let next = full_at.max(since_start) + step;
+            if next > since_start + allowance {
+                return Err((next - since_start - allowance).div_ceil(1_000_000));
+            }
+            match self.rate.compare_exchange_weak(full_at, next, Relaxed, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => full_at = now,
+            }
+        }
+    }
+}
+
+/// What a limit check says no with; boxed because it is rare and large.
+pub type Refused = Box<Refusal>;

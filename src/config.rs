@@ -1,0 +1,295 @@
+//! Settings that have been checked: these types cannot hold nonsense.
+//!
+//! `raw` mirrors the file, `check` turns it into these, and every fault is told with file, line, key and a
+//! hint. Starting is reloading from nothing.
+
+use crate::caller::Lane;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The hard ceiling on calls in flight at one upstream; "unlimited" means this many (rule R21).
+pub const MAX_CONCURRENT_CEILING: u32 = 4096;
+
+/// Everything that the daemon runs by.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: Listen,
+    pub auth: Auth,
+    pub global: Global,
+    pub upstreams: BTreeMap<String, Arc<UpstreamConfig>>,
+    pub callers: BTreeMap<String, Arc<CallerConfig>>,
+    /// The file it came from, for messages.
+    pub origin: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Where MCP and REST are served. Port 0 takes any free one.
+    pub mcp: SocketAddr,
+    /// The admin API's unix socket.
+    pub admin: PathBuf,
+    /// Host names allowed beside the listener's own address (`Host` header, without port).
+    pub hosts: Vec<String>,
+    /// Origins allowed beside the listener's own, matched whole.
+    pub origins: Vec<String>,
+    /// Runtime threads that serve sockets; by default one a core, at most 8.
+    pub threads: usize,
+    /// Largest request body.
+    pub max_body: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// Everybody on loopback is `anonymous` (rule R33).
+    None,
+    /// Bearer keys (rule R34).
+    Keys,
+}
+
+#[derive(Clone, Debug)]
+pub struct Global {
+    /// Calls in flight over all upstreams; none is unlimited.
+    pub max_concurrent: Option<u32>,
+    /// The part of it that one upstream may hold (rule R12).
+    pub max_share: f64,
+    /// Bytes of bodies and buffered results (rule R16).
+    pub max_bytes: u64,
+    pub drain_timeout: Duration,
+    /// How many upstreams connect at once.
+    pub connect_concurrency: u32,
+    /// The JSON-RPC code of forebay's own errors (rule R32).
+    pub overload_error_code: i64,
+    pub overload_reply: OverloadReply,
+    pub legacy_disconnect: LegacyDisconnect,
+}
+
+/// The form in which a `tools/call` over MCP is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverloadReply {
+    ToolError,
+    JsonrpcError,
+    Http429,
+}
+
+/// What a legacy client's disconnect does (rule R28).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegacyDisconnect {
+    DropQueued,
+    Keep,
+    Cancel,
+}
+
+/// One upstream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamConfig {
+    pub name: Arc<str>,
+    pub target: Target,
+    pub limits: Limits,
+    pub tools: BTreeMap<String, ToolConfig>,
+    pub start: Start,
+    /// How long the handshake may take.
+    pub connect_timeout: Duration,
+    /// Longest line or body that the upstream may send.
+    pub max_message: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    Stdio(StdioTarget),
+    Http(HttpTarget),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct StdioTarget {
+    pub command: String,
+    pub args: Vec<Secret>,
+    /// Laid over the documented base (`PATH`, `HOME` and the like).
+    pub env: BTreeMap<String, Secret>,
+    pub cwd: Option<PathBuf>,
+    pub processes: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpTarget {
+    pub url: http::Uri,
+    pub headers: Vec<(http::HeaderName, Secret)>,
+}
+
+/// When an upstream is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    Eager,
+    OnDemand,
+}
+
+/// The limits of one upstream; all of them can change while it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    pub max_concurrent: Concurrency,
+    /// 0 means never queue.
+    pub queue_size: u32,
+    /// Bytes of queued requests.
+    pub queue_bytes: u64,
+    /// None means no limit of forebay's own.
+    pub queue_timeout: Option<Duration>,
+    pub call_timeout: Option<Duration>,
+    pub cancel_grace: Duration,
+    pub after_cancel: AfterCancel,
+    pub on_full: OnFull,
+    pub fairness: Fairness,
+    /// Most calls of one caller in this queue; see rule R15 for the default.
+    pub max_queued: Option<u32>,
+    /// Probes and list fetches take a slot too.
+    pub count_everything: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concurrency {
+    Fixed(u32),
+    /// Moves between the two by load (rule R17). Until that control is in, it stays at `max`.
+    Adaptive {
+        min: u32,
+        max: u32,
+    },
+    Unlimited,
+}
+
+impl Concurrency {
+    /// The most that may be in flight at once.
+    pub fn ceiling(self) -> u32 {
+        match self {
+            Concurrency::Fixed(limit) => limit.min(MAX_CONCURRENT_CEILING),
+            Concurrency::Adaptive { max, .. } => max.min(MAX_CONCURRENT_CEILING),
+            Concurrency::Unlimited => MAX_CONCURRENT_CEILING,
+        }
+    }
+}
+
+/// What becomes of a slot whose call was cancelled or timed out (rule R7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterCancel {
+    Release,
+    Hold,
+    Recycle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    Displace,
+    Reject,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fairness {
+    /// Turns go round the callers of a lane.
+    Callers,
+    /// One flow a lane: plain FIFO.
+    None,
+}
+
+/// What one tool has of its own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolConfig {
+    pub max_concurrent: Option<u32>,
+    pub weight: Option<u32>,
+    pub priority: Option<Lane>,
+    pub call_timeout: Option<Duration>,
+    /// May be sent again when it is also annotated read-only or idempotent (rule R5).
+    pub retry: bool,
+}
+
+/// What one caller may do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallerConfig {
+    /// SHA-256 of the secret part of each live key (at most two).
+    pub keys: Vec<[u8; 32]>,
+    pub weight: u32,
+    pub max_priority: Lane,
+    pub max_concurrent: Option<u32>,
+    pub max_queued: Option<u32>,
+    pub rate: Option<Rate>,
+    /// None means all.
+    pub upstreams: Option<Vec<String>>,
+    pub tools: Option<Vec<String>>,
+}
+
+impl Default for CallerConfig {
+    fn default() -> Self {
+        CallerConfig {
+            keys: Vec::new(),
+            weight: 1,
+            max_priority: Lane::High,
+            max_concurrent: None,
+            max_queued: None,
+            rate: None,
+            upstreams: None,
+            tools: None,
+        }
+    }
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub per_second: f64,
+    pub burst: u32,
+}
+
+/// A value that must never be shown: it has no `Display`, and its `Debug` is a placeholder.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(value: impl Into<String>) -> Self {
+        Secret(value.into())
+    }
+
+    /// The value itself, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl Limits {
+    /// The built-in limits of a stdio upstream (5 slots) or an HTTP one (32).
+    pub fn built_in(stdio: bool) -> Self {
+        Limits {
+            max_concurrent: Concurrency::Fixed(if stdio { 5 } else { 32 }),
+            queue_size: 100,
+            queue_bytes: 64 << 20,
+            queue_timeout: Some(Duration::from_secs(30)),
+            call_timeout: Some(Duration::from_secs(120)),
+            cancel_grace: Duration::from_secs(5),
+            after_cancel: AfterCancel::Release,
+            on_full: OnFull::Displace,
+            fairness: Fairness::Callers,
+            max_queued: None,
+            count_everything: false,
+        }
+    }
+}
+
+impl Default for Global {
+    fn default() -> Self {
+        Global {
+            max_concurrent: None,
+            max_share: 0.75,
+            max_bytes: 256 << 20,
+            drain_timeout: Duration::from_secs(30),
+            connect_concurrency: 4,
+            overload_error_code: -31429,
+            overload_reply: OverloadReply::ToolError,
+            legacy_disconnect: LegacyDisconnect::DropQueued,
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Routes calls to upstreams and knows every live call by its id.
+//!
+//! Every source of calls (MCP, REST, bridge, demo) comes through [`Dispatcher::submit`]; there is no second
+//! way to an upstream. The order of checks is fixed: may this caller make this call, has it calls left,
+//! is there memory, then the queue.
+
+pub mod history;
+pub mod live;
+
+use crate::call::{Accepted, Call, CallRef, Charge, IdMint, OnFinish};
+use crate::caller::registry::Callers;
+use crate::caller::{Caller, CallerId, Lane};
+use crate::config::{CallerConfig, Config};
+use crate::ledger::{Counts, Ledger};
+use crate::outcome::{CancelledBy, Outcome, Phase, Reason, Refusal, Scope};
+use crate::protocol::envelope::Request;
+use crate::protocol::splice::ReplyForm;
+use crate::upstream::Upstream;
+use arc_swap::ArcSwap;
+use history::Record;
+use live::Books;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// See the module's documentation.
+pub struct Dispatcher {
+    pub config: ArcSwap<Config>,
+    pub callers: Callers,
+    books: Arc<Books>,
+    mint: IdMint,
+    started: Instant,
+    upstreams: ArcSwap<BTreeMap<Arc<str>, Arc<Upstream>>>,
+    /// Calls that were refused before an upstream was known (rule R6).
+    front: Arc<Ledger>,
+    /// The ledgers of upstreams that are gone, added up.
+    removed: Mutex<Counts>,
+    /// Bytes of bodies and results in the house (rule R16).
+    bytes: Arc<AtomicU64>,
+    draining: AtomicBool,
+}
+
+/// A call that somebody wants to make, routed already.
+pub struct Wanted {
+    pub caller: Arc<Caller>,
+    pub upstream: Arc<Upstream>,
+    pub request: Request,
+    /// As the upstream names it.
+    pub target: Arc<str>,
+    /// The request names it otherwise.
+    pub renamed: bool,
+    /// The tool, if this is a `tools/call`.
+    pub tool: Option<Arc<str>>,
+    pub lane: Option<Lane>,
+    /// The caller's own deadline, from now.
+    pub timeout: Option<Duration>,
+    pub home: usize,
+    pub form: ReplyForm,
+}
+
+/// What a cancel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelAnswer {
+    CancelledQueued,
+    /// Asked to stop; the slot lingers until the upstream has ended it.
+    CancelledRunning,
+    AlreadyFinished(Outcome),
+    UnknownId {
+        other_run: bool,
+    },
+}
+
+/// What is known of a call.
+pub enum Found {
+    Live(Arc<Call>),
+    Finished(Arc<Record>),
+    Unknown { other_run: bool },
+}
+
+impl Dispatcher {
+    /// `randomness` marks this run of the daemon in its call ids.
+    pub fn new(config: Arc<Config>, randomness: u32) -> Arc<Self> {
+        Arc::new(Dispatcher {
+            callers: Callers::new(&config),
+            config: ArcSwap::new(config),
+            books: Arc::new(Books::new()),
+            mint: IdMint::new(randomness),
+            started: Instant::now(),
+            upstreams: ArcSwap::default(),
+            front: Arc::new(Ledger::default()),
+            removed: Mutex::new(Counts::default()),
+            bytes: Arc::new(AtomicU64::new(0)),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes a call in. The call returned will end exactly once; it may have ended already.
+    pub fn submit(&self, wanted: Wanted) -> Arc<Call> {
+        let now = Instant::now();
+        let Wanted { caller, upstream, request, target, renamed, tool, lane, timeout, home, form } = wanted;
+        let settings = upstream.shared().config.load();
+        let tool_settings = tool.as_ref().and_then(|tool| settings.tools.get(&**tool));
+        let rights = caller.config.load();
+        let allowed = may_call(&rights, upstream.name(), tool.as_deref());
+        let size = request.body.len() as u64;
+        let charge = self.charge(size);
+        let fits = charge.is_some();
+        let call = Call::accept(Accepted {
+            id: self.mint.mint(),
+            upstream: upstream.name().clone(),
+            request,
+            target,
+            renamed,
+            weight: tool_settings.and_then(|tool| tool.weight).unwrap_or(1),
+            lane: lane_of(lane, tool_settings.and_then(|tool| tool.priority), rights.max_priority),
+            tool,
+            arrived: now,
+            deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
+            home,
+            form,
+            ledger: upstream.shared().ledger.clone(),
+            on_finish: self.books.clone(),
+            charge,
+            caller,
+        });
+        self.books.live.insert(&call);
+        if !allowed {
+            call.end(Outcome::Refused(Reason::NotAllowed), Scope::Caller, now);
+        } else if self.draining.load(Relaxed) {
+            let outcome = Outcome::Refused(Reason::Draining);
+            let caller = call.caller.name.clone();
+            call.refuse(Refusal::new(outcome, Scope::Global, call.id, "".into(), caller), now);
+        } else if let Err(wait_ms) = call.caller.take_rate((now - self.started).as_nanos() as u64) {
+            let mut refusal = call.refusal(Outcome::Refused(Reason::CallerRate), Scope::Caller);
+            refusal.retry_after_ms = Some(wait_ms.max(1));
+            call.refuse(refusal, now);
+        } else if !fits {
+            call.end(Outcome::Refused(Reason::Overloaded), Scope::Global, now);
+        } else {
+            call.caller.saw(now);
+            upstream.offer(call.clone());
+        }
+        call
+    }
+
+    /// Whether a caller may use a tool (or, without one, anything of the upstream).
+    pub fn allows(&self, caller: &Caller, upstream: &str, tool: Option<&str>) -> bool {
+        may_call(&caller.config.load(), upstream, tool)
+    }
+
+    /// Cancels by id. Never waits behind calls: the ticket is ended first, the actor is told after.
+    ///
+    /// With `only`, a call of anybody else is unknown.
+    pub fn cancel(&self, reference: CallRef, by: CancelledBy, only: Option<CallerId>) -> CancelAnswer {
+        match self.find(reference) {
+            Found::Live(call) if only.is_none_or(|caller| caller == call.caller.id) => self.cancel_call(&call, by),
+            Found::Finished(record) if only.is_none_or(|caller| caller == record.caller_id) => {
+                CancelAnswer::AlreadyFinished(record.outcome)
+            }
+            Found::Live(_) | Found::Finished(_) => CancelAnswer::UnknownId { other_run: false },
+            Found::Unknown { other_run } => CancelAnswer::UnknownId { other_run },
+        }
+    }
+
+    /// Cancels a call that is at hand.
+    pub fn cancel_call(&self, call: &Arc<Call>, by: CancelledBy) -> CancelAnswer {
+        match call.cancel(by, Instant::now()) {
+            Ok(phase) => {
+                self.withdraw(call);
+                match phase {
+                    Phase::Queued => CancelAnswer::CancelledQueued,
+                    Phase::Running => CancelAnswer::CancelledRunning,
+                }
+            }
+            Err(ending) => CancelAnswer::AlreadyFinished(ending.outcome),
+        }
+    }
+
+    /// Tells the actor that a call which it may hold has ended.
+    pub fn withdraw(&self, call: &Arc<Call>) {
+        if let Some(upstream) = self.upstreams.load().get(&call.upstream) {
+            upstream.shared().withdraw(call.clone());
+        }
+    }
+
+    /// A call by what a person typed.
+    pub fn find(&self, reference: CallRef) -> Found {
+        let Some(id) = self.mint.resolve(reference) else {
+            return Found::Unknown { other_run: true };
+        };
+        if let Some(call) = self.books.live.get(id) {
+            return Found::Live(call);
+        }
+        match self.books.history.get(id) {
+            Some(record) => Found::Finished(record),
+            None => Found::Unknown { other_run: false },
+        }
+    }
+
+    /// Every live call; for selectors and shutdown.
+    pub fn live_calls(&self) -> Vec<Arc<Call>> {
+        self.books.live.all()
+    }
+
+    pub fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+        self.upstreams.load().get(name).cloned()
+    }
+
+    /// All upstreams, by name.
+    pub fn upstreams(&self) -> Arc<BTreeMap<Arc<str>, Arc<Upstream>>> {
+        self.upstreams.load_full()
+    }
+
+    pub fn add_upstream(&self, upstream: Arc<Upstream>) {
+        self.upstreams.rcu(|old| {
+            let mut table = BTreeMap::clone(old);
+            table.insert(upstream.name().clone(), upstream.clone());
+            table
+        });
+    }
+
+    /// Takes the route away; the upstream itself is removed by its own [`Upstream::remove`], after which
+    /// its ledger is folded in by [`Dispatcher::fold`].
+    pub fn remove_route(&self, name: &str) -> Option<Arc<Upstream>> {
+        let gone = self.upstream(name);
+        self.upstreams.rcu(|old| {
+            let mut table = BTreeMap::clone(old);
+            table.remove(name);
+            table
+        });
+        gone
+    }
+
+    /// Adds a removed upstream's ledger to the totals.
+    pub fn fold(&self, ledger: &Ledger) {
+        self.removed.lock().add(&ledger.read());
+    }
+
+    /// Ledgers by upstream, with `""` for calls that met none and `_removed` for upstreams that are gone.
+    pub fn ledgers(&self) -> Vec<(Arc<str>, Counts)> {
+        let mut all = vec![("".into(), self.front.read()), ("_removed".into(), *self.removed.lock())];
+        all.extend(self.upstreams.load().iter().map(|(name, up)| (name.clone(), up.shared().ledger.read())));
+        all
+    }
+
+    /// Refuses whatever comes from now on.
+    pub fn stop_admitting(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// The mark of this run, as in its call ids.
+    pub fn mark(&self) -> String {
+        self.mint.mark()
+    }
+
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Counts a call that is refused before any upstream is known (an unknown tool, no rights).
+    pub fn refuse_unrouted(&self, outcome: Outcome, caller: &Arc<Caller>) -> Refusal {
+        self.front.offered();
+        self.front.finished(crate::ledger::Stage::Submitted, outcome);
+        Refusal::new(outcome, Scope::Caller, self.mint.mint(), "".into(), caller.name.clone())
+    }
+
+    fn charge(&self, bytes: u64) -> Option<Charge> {
+        let most = self.config.load().global.max_bytes;
+        let before = self.bytes.fetch_add(bytes, Relaxed);
+        let charge = Charge { bytes, budget: self.bytes.clone() };
+        (before + bytes <= most).then_some(charge)
+    }
+}
+
+fn may_call(rights: &CallerConfig, upstream: &str, tool: Option<&str>) -> bool {
+    let on_upstream = rights.upstreams.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == upstream));
+    let on_tool = match (&rights.tools, tool) {
+        (Some(allowed), Some(tool)) => {
+            allowed.iter().any(|name| name == tool || name.split_once("__") == Some((upstream, tool)))
+        }
+        (None, _) | (_, None) => true,
+    };
+    on_upstream && on_tool
+}
+
+/// The lower of what was asked for and what the tool has, within the caller's right.
+fn lane_of(asked: Option<Lane>, tool: Option<Lane>, most: Lane) -> Lane {
+    let wanted = match (asked, tool) {
+        (Some(asked), Some(tool)) => asked.max(tool),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => Lane::Normal,
+    };
+    wanted.max(most)
+}
+
+/// How calls of each caller stand, for listings.
+pub fn by_caller(calls: &[Arc<Call>]) -> HashMap<CallerId, usize> {
+    let mut counts = HashMap::new();
+    for call in calls {
+        *counts.entry(call.caller.id).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lower_lane_counts_and_rights_cap_it() {
+        use Lane::{High, Low, Normal};
+        assert_eq!(lane_of(None, None, High), Normal);
+        assert_eq!(lane_of(Some(High), None, High), High);
+        assert_eq!(lane_of(Some(High), Some(Low), High), Low);
+        assert_eq!(lane_of(None, Some(High), Normal), Normal);
+        assert_eq!(lane_of(Some(High), None, Low), Low);
+    }
+
+    #[test]
+    fn rights_name_upstreams_and_tools() {
+        let rights = CallerConfig {
+            upstreams: Some(vec!["db".into()]),
+            tools: Some(vec!["db__query".into(), "list".into()]),
+            ..CallerConfig::default()
+        };
+        assert!(may_call(&rights, "db", Some("query")));
+        assert!(may_call(&rights, "db", Some("list")));
+        assert!(may_call(&rights, "db", None));
+        assert!(!may_call(&rights, "db", Some("drop")));
+        assert!(!may_call(&rights, "web", Some("list")));
+        assert!(may_call(&CallerConfig::default(), "any", Some("thing")));
+    }
+}

@@ -1,0 +1,75 @@
+//! Every live call by its number, and what is written down when one ends.
+
+use super::history::{History, Record};
+use crate::call::{Call, CallId, Ending, OnFinish};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const SHARDS: usize = 32;
+
+/// Live calls, found by their number.
+pub struct Live {
+    shards: Vec<Mutex<HashMap<u64, Arc<Call>>>>,
+}
+
+impl Live {
+    fn new() -> Self {
+        Live { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    pub fn insert(&self, call: &Arc<Call>) {
+        self.shard(call.id.seq()).lock().insert(call.id.seq(), call.clone());
+    }
+
+    pub fn get(&self, id: CallId) -> Option<Arc<Call>> {
+        self.shard(id.seq()).lock().get(&id.seq()).cloned()
+    }
+
+    /// Every live call, in the order of their numbers.
+    pub fn all(&self) -> Vec<Arc<Call>> {
+        let mut all: Vec<_> =
+            self.shards.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect();
+        all.sort_unstable_by_key(|call| call.id);
+        all
+    }
+
+    fn remove(&self, id: CallId) {
+        self.shard(id.seq()).lock().remove(&id.seq());
+    }
+
+    fn shard(&self, seq: u64) -> &Mutex<HashMap<u64, Arc<Call>>> {
+        &self.shards[seq as usize % SHARDS]
+    }
+}
+
+/// What the end of a call is written into.
+pub struct Books {
+    pub live: Live,
+    pub history: History,
+}
+
+impl Books {
+    pub fn new() -> Self {
+        Books { live: Live::new(), history: History::new() }
+    }
+}
+
+impl OnFinish for Books {
+    fn finished(&self, call: &Call, ending: &Arc<Ending>) {
+        // History first, so that a call is always found in one of the two.
+        self.history.put(Record::of(call, ending));
+        self.live.remove(call.id);
+        let (queued, running) = call.times(ending.at);
+        let event = |message: &str| {
+            tracing::debug!(
+                call = %call.id, upstream = %call.upstream, caller = %call.caller.name, target = %call.target,
+                outcome = ending.outcome.name(), reason = ending.outcome.reason(),
+                queued_ms = queued.as_millis() as u64, running_ms = running.as_millis() as u64, "{message}"
+            );
+        };
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            event("call finished");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The two ways to reach a server.
+
+pub mod http;
+pub mod stdio;

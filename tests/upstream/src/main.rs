@@ -1,0 +1,2 @@
+//! An MCP server for tests.
+fn main() {}

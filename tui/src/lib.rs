@@ -1,0 +1,1 @@
+//! forebay's terminal screens.
