@@ -1,1 +1,173 @@
-//! TODO-cli
+//! The command line: what can be typed, and how it ends. One file a subcommand.
+//!
+//! Data goes to standard output, talk to standard error, both through [`out`] alone. Every failure is a
+//! [`CliError`] with an [`Exit`] code that scripts can rely on.
+
+mod call;
+mod cancel;
+mod check;
+mod demo;
+mod error;
+mod global;
+mod health;
+mod key;
+pub mod out;
+mod ps;
+mod serve;
+mod status;
+mod upstream;
+
+pub use error::{CliError, Exit};
+pub use global::{ColorChoice, Global, Output};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A queueing daemon between MCP clients and MCP servers.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, max_term_width = 100, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon
+    Serve(serve::Args),
+    /// List calls: running, lingering and queued
+    Ps(ps::Args),
+    /// Show the upstreams and how they stand
+    Status(status::Args),
+    /// End calls by id, queued or running
+    Cancel(cancel::Args),
+    /// Steer one upstream
+    Upstream(upstream::Args),
+    /// Call a tool through its queue
+    Call(call::Args),
+    /// Check a config: every fault at once, with file, line, key and hint
+    Check(check::Args),
+    /// Tell by the exit code whether the daemon is well: 0 healthy, 1 degraded, 4 unreachable
+    Health(health::Args),
+    /// Keys of callers
+    Key(key::Args),
+    /// See it work with nothing to set up: demo servers, simulated callers, live queues, a table at the end
+    Demo(demo::Args),
+    /// One of the demo's own servers
+    #[command(hide = true)]
+    DemoServer(demo::ServerArgs),
+}
+
+/// Which config a command is about.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ConfigArgs {
+    /// The config file [default: $XDG_CONFIG_HOME/forebay/config.toml, then /etc/forebay/config.toml]
+    #[arg(long, value_name = "FILE", conflicts_with = "mcp_config")]
+    pub config: Option<PathBuf>,
+    /// Take the servers from an `mcpServers` file as clients have it, such as .mcp.json
+    #[arg(long, value_name = "FILE")]
+    pub mcp_config: Option<PathBuf>,
+}
+
+/// Runs the command line of this process to its end.
+pub fn main() -> ExitCode {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&typed) {
+        Ok(cli) => cli,
+        Err(error) => return refuse_usage(&error, &typed),
+    };
+    let global = cli.global.clone();
+    let result = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::failed(format!("cannot start the runtime: {error}")))
+        .and_then(|runtime| {
+            let result = runtime.block_on(run(cli));
+            // A read of standard input may still block a thread; the process must not wait for it.
+            runtime.shutdown_background();
+            result
+        });
+    match result {
+        Ok(()) => Exit::Ok.into(),
+        Err(error) => {
+            out::error(&error, &global);
+            error.code.into()
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), CliError> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Serve(args) => serve::run(args, global).await,
+        Command::Ps(args) => ps::run(args, global).await,
+        Command::Status(args) => status::run(args, global).await,
+        Command::Cancel(args) => cancel::run(args, global).await,
+        Command::Upstream(args) => upstream::run(args, global).await,
+        Command::Call(args) => call::run(args, global).await,
+        Command::Check(args) => check::run(args, global).await,
+        Command::Health(args) => health::run(args, global).await,
+        Command::Key(args) => key::run(args, global).await,
+        Command::Demo(args) => demo::run(args, global).await,
+        Command::DemoServer(args) => demo::serve(args, global).await,
+    }
+}
+
+/// Prints help or a usage error. The options were not understood, so the few that say how to print are
+/// looked for by hand.
+fn refuse_usage(error: &clap::Error, typed: &[OsString]) -> ExitCode {
+    let global = Global::guess(typed);
+    let styled = error.render();
+    if !error.use_stderr() {
+        let text = if global.color_on_stdout() { styled.ansi().to_string() } else { styled.to_string() };
+        return match out::print(&text) {
+            Ok(()) => Exit::Ok.into(),
+            Err(failure) => {
+                out::error(&failure, &global);
+                failure.code.into()
+            }
+        };
+    }
+    if global.output == Output::Json {
+        let text = styled.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        out::error(&CliError::usage(message).hint("see forebay --help"), &global);
+    } else {
+        let text = if global.color_on_stderr() { styled.ansi().to_string() } else { styled.to_string() };
+        out::talk(&text);
+    }
+    Exit::Usage.into()
+}
+
+/// The tree of commands, for generated documents and tests.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_before_and_behind_the_command() {
+        for line in ["forebay --output json ps", "forebay ps --output json", "forebay ps --output=json -q -vv"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.global.output, Output::Json, "{line}");
+        }
+    }
+
+    #[test]
+    fn two_configs_at_once_are_a_usage_error() {
+        let error = Cli::try_parse_from("forebay check --config a --mcp-config b".split(' ')).unwrap_err();
+        assert_eq!(error.exit_code(), i32::from(Exit::Usage as u8));
+    }
+}

@@ -3,6 +3,14 @@
 //! `raw` mirrors the file, `check` turns it into these, and every fault is told with file, line, key and a
 //! hint. Starting is reloading from nothing.
 
+mod env;
+mod place;
+mod value;
+
+pub use env::{Env, LARGEST_FILE, ProcessEnv};
+pub use place::{candidates, default_admin, parse_admin};
+pub use value::{parse_duration, parse_size, show_duration};
+
 use crate::caller::Lane;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -291,5 +299,18 @@ impl Default for Global {
             overload_reply: OverloadReply::ToolError,
             legacy_disconnect: LegacyDisconnect::DropQueued,
         }
+    }
+}
+
+/// Whether a name of an upstream or a caller is fit for use. The error is a fragment that reads well behind
+/// the name.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    match name {
+        "" => Err("is empty"),
+        name if name.len() > 32 => Err("has more than 32 letters"),
+        name if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) => {
+            Err("has something else than letters, digits, - and _ in it")
+        }
+        _ => Ok(()),
     }
 }

@@ -1,2 +1,4 @@
-//! Entry point.
-fn main() {}
+//! Entry point; everything is in the library.
+fn main() -> std::process::ExitCode {
+    forebay::cli::main()
+}

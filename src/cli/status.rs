@@ -1,0 +1,10 @@
+//! `forebay status`: the upstreams and how they stand.
+
+use super::{CliError, Global};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {}
+
+pub(super) async fn run(_args: Args, _global: &Global) -> Result<(), CliError> {
+    Err(CliError::not_built("status"))
+}
