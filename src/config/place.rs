@@ -11,7 +11,9 @@ pub fn parse_admin(text: &str) -> Result<PathBuf, String> {
         Some(path) => path,
         None if text.starts_with(['/', '.']) => text,
         None => {
-            return Err("is not an address of the form unix:PATH (the admin API is served on a unix socket only)".into());
+            return Err(
+                "is not an address of the form unix:PATH (the admin API is served on a unix socket only)".into()
+            );
         }
     };
     match path {
