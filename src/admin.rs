@@ -1,1 +1,100 @@
-//! TODO-admin
+//! The admin API: HTTP/1.1 and JSON on a unix socket of its own, to see and to steer.
+//!
+//! It has its own listener and its own task, reads counters that upstreams publish, and cancels through
+//! the call's ticket, so it never waits behind calls. `docs/admin-api.md` describes routes and shapes;
+//! the types are those of `forebay-wire`.
+
+mod fault;
+mod list;
+mod routes;
+mod socket;
+
+pub use socket::{BindError, Socket};
+
+use crate::dispatcher::Dispatcher;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Connections served at once; further ones wait in the listener's backlog. Bounds memory and descriptors.
+const CONNECTIONS: usize = 64;
+/// How long a connection may take to send a request's head, and may idle between two.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the routes work on.
+pub struct Admin {
+    dispatcher: Arc<Dispatcher>,
+    mcp: SocketAddr,
+}
+
+impl Admin {
+    /// `mcp` is the address at which calls are served.
+    pub fn new(dispatcher: Arc<Dispatcher>, mcp: SocketAddr) -> Arc<Self> {
+        Arc::new(Admin { dispatcher, mcp })
+    }
+
+    /// Serves until `stop`. Requests under way are answered; the socket file is removed at the end.
+    pub async fn serve(self: Arc<Self>, socket: Socket, stop: CancellationToken) {
+        let listener = match socket.listener() {
+            Ok(listener) => listener,
+            Err(fault) => {
+                tracing::error!(%fault, "the admin socket cannot be listened on");
+                return;
+            }
+        };
+        let router = routes::router(self);
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let place = tokio::select! {
+                () = stop.cancelled() => break,
+                place = places.clone().acquire_owned() => place,
+            };
+            let Ok(place) = place else { break };
+            let stream = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(fault) => {
+                        // Out of descriptors, most likely: try again when some may have come back.
+                        tracing::warn!(%fault, "an admin connection cannot be accepted");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                },
+            };
+            if !is_ours(&stream) {
+                tracing::warn!("an admin connection of another user was refused");
+                continue;
+            }
+            let service = TowerToHyperService::new(router.clone());
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                let _place = place;
+                let mut connection = std::pin::pin!(
+                    hyper::server::conn::http1::Builder::new()
+                        .timer(TokioTimer::new())
+                        .header_read_timeout(HEAD_TIMEOUT)
+                        .serve_connection(TokioIo::new(stream), service)
+                );
+                tokio::select! {
+                    _ = &mut connection => {}
+                    () = stop.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = connection.await;
+                    }
+                }
+            });
+        }
+        drop(socket);
+    }
+}
+
+/// Only this user and root steer the daemon, whatever the modes of the socket file say.
+fn is_ours(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw())
+}

@@ -1,0 +1,235 @@
+//! The routes of the admin API. Each handler reads, or does one thing, and answers at once.
+
+use super::Admin;
+use super::fault::Refusal;
+use super::list::{self, Cursor, Filter};
+use crate::call::{CallId, CallRef};
+use crate::dispatcher::{CancelAnswer, Found};
+use crate::outcome::CancelledBy;
+use crate::snapshot;
+use crate::upstream::{RowState, Unavailable, Upstream};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use forebay_wire as wire;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How long a steering command waits for the upstream's actor.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
+        .route("/v1/state", get(state))
+        .route("/v1/calls", get(calls))
+        .route("/v1/calls/{id}", get(call))
+        .route("/v1/calls/{id}/cancel", post(cancel))
+        .route("/v1/upstreams/{name}/{action}", post(steer))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(admin)
+}
+
+async fn state(State(admin): State<Arc<Admin>>) -> Json<wire::State> {
+    Json(snapshot::state(&admin.dispatcher, admin.mcp, Instant::now()))
+}
+
+/// A misspelt filter must not silently list everything, so unknown ones are refused.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallsQuery {
+    upstream: Option<String>,
+    caller: Option<String>,
+    tool: Option<String>,
+    state: Option<String>,
+    older_than: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn calls(
+    State(admin): State<Arc<Admin>>,
+    query: Result<Query<CallsQuery>, QueryRejection>,
+) -> Result<Json<wire::CallsPage>, Refusal> {
+    let Query(query) = query.map_err(|fault| {
+        let known = "known are upstream, caller, tool, state, older_than, cursor, limit";
+        Refusal::bad("bad_query", fault.body_text(), known)
+    })?;
+    let cursor = match query.cursor.as_deref() {
+        Some(text) => Some(
+            Cursor::parse(text)
+                .ok_or_else(|| Refusal::bad("bad_cursor", "this is no cursor", "pass `next` of the last page"))?,
+        ),
+        None => None,
+    };
+    let filter = Filter {
+        state: query.state.as_deref().map(row_state).transpose()?,
+        older_than: query.older_than.as_deref().map(duration).transpose()?,
+        upstream: query.upstream,
+        caller: query.caller,
+        tool: query.tool,
+    };
+    let limit = query.limit.unwrap_or(list::DEFAULT_LIMIT);
+    Ok(Json(list::page(&admin.dispatcher, &filter, cursor, limit).await?))
+}
+
+async fn call(
+    State(admin): State<Arc<Admin>>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<wire::Call>, Refusal> {
+    let Path(text) = id.map_err(bad_path)?;
+    let reference = reference(&text)?;
+    let dispatcher = &admin.dispatcher;
+    let (upstream, id, mut shown) = match dispatcher.find(reference) {
+        Found::Live(call) => (call.upstream.clone(), call.id, snapshot::live(&call, Instant::now())),
+        Found::Finished(record) => {
+            let shown = snapshot::record(&record);
+            if !may_linger(&shown) {
+                return Ok(Json(shown));
+            }
+            (record.upstream.clone(), record.id, shown)
+        }
+        Found::Unknown { other_run } => return Err(Refusal::unknown_id(&text, other_run, &dispatcher.mark())),
+    };
+    // The queue knows position, time left, and whether a finished call still holds its slot.
+    if let Some(upstream) = dispatcher.upstream(&upstream)
+        && let Some(row) = row_if_shown(&upstream, id).await
+    {
+        shown = row;
+    }
+    Ok(Json(shown))
+}
+
+async fn row_if_shown(upstream: &Arc<Upstream>, id: CallId) -> Option<wire::Call> {
+    let row = list::row_of(upstream, id).await?;
+    Some(snapshot::row(&row, Instant::now()))
+}
+
+/// Only what was ended while it ran can hold a slot after its end.
+fn may_linger(call: &wire::Call) -> bool {
+    call.executed.as_deref() == Some("unknown")
+}
+
+/// A cancel of a call that is not known answers with both, so that every reader finds what it looks for.
+#[derive(Serialize)]
+struct UnknownCancel {
+    #[serde(flatten)]
+    answer: wire::CancelAnswer,
+    #[serde(flatten)]
+    fault: wire::Fault,
+}
+
+async fn cancel(State(admin): State<Arc<Admin>>, id: Result<Path<String>, PathRejection>) -> Result<Response, Refusal> {
+    let Path(text) = id.map_err(bad_path)?;
+    let answered = admin.dispatcher.cancel(reference(&text)?, CancelledBy::Operator, None);
+    let plain = |answer| wire::CancelAnswer { id: text.clone(), answer, outcome: None, reason: None };
+    let answer = match answered {
+        CancelAnswer::CancelledQueued => plain(wire::Cancelled::CancelledQueued),
+        CancelAnswer::CancelledRunning => plain(wire::Cancelled::CancelledRunning),
+        CancelAnswer::AlreadyFinished(outcome) => wire::CancelAnswer {
+            outcome: Some(outcome.name().into()),
+            reason: snapshot::reason(outcome),
+            ..plain(wire::Cancelled::AlreadyFinished)
+        },
+        CancelAnswer::UnknownId { other_run } => {
+            let (status, fault) = Refusal::unknown_id(&text, other_run, &admin.dispatcher.mark()).into_fault();
+            let answer = plain(wire::Cancelled::UnknownId);
+            return Ok((status, Json(UnknownCancel { answer, fault })).into_response());
+        }
+    };
+    tracing::info!(call = %text, answer = ?answer.answer, "cancel asked for by an operator");
+    Ok(Json(answer).into_response())
+}
+
+async fn steer(
+    State(admin): State<Arc<Admin>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Json<wire::Upstream>, Refusal> {
+    let Path((name, action)) = path.map_err(bad_path)?;
+    let Some(upstream) = admin.dispatcher.upstream(&name) else {
+        let known: Vec<_> = admin.dispatcher.upstreams().keys().map(ToString::to_string).collect();
+        return Err(Refusal::unknown_upstream(&name, &known));
+    };
+    let done = match &*action {
+        "pause" => timeout(PATIENCE, upstream.pause()).await,
+        "resume" => timeout(PATIENCE, upstream.resume()).await,
+        "drain" => timeout(PATIENCE, upstream.drain()).await,
+        other => {
+            let message = format!("an upstream cannot be told to `{other}`");
+            return Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "unknown_action",
+                message,
+                "known are pause, resume, drain",
+            ));
+        }
+    };
+    match done {
+        Ok(Ok(())) => {
+            tracing::info!(upstream = %name, action, "steered by an operator");
+            Ok(Json(snapshot::upstream(&upstream)))
+        }
+        Ok(Err(Unavailable)) | Err(_) => Err(Refusal::unavailable(&name)),
+    }
+}
+
+/// The loop answers.
+async fn healthz() -> Json<wire::Health> {
+    Json(wire::Health { status: "ok".into() })
+}
+
+/// Calls are taken in. A server that is down does not make the daemon unready.
+async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, Json<wire::Health>) {
+    let (code, status) = if admin.dispatcher.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining")
+    } else {
+        (StatusCode::OK, "ready")
+    };
+    (code, Json(wire::Health { status: status.into() }))
+}
+
+async fn unknown_route() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_route", "there is no such route", "docs/admin-api.md lists them")
+}
+
+async fn wrong_method() -> Refusal {
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "wrong_method",
+        "this route does not take this method",
+        "reading is GET, steering is POST",
+    )
+}
+
+fn bad_path(fault: PathRejection) -> Refusal {
+    Refusal::bad("bad_path", fault.body_text(), "")
+}
+
+fn reference(text: &str) -> Result<CallRef, Refusal> {
+    text.parse().map_err(|fault: crate::call::BadCallId| Refusal::bad("bad_id", fault.to_string(), "see `forebay ps`"))
+}
+
+fn row_state(text: &str) -> Result<RowState, Refusal> {
+    match text {
+        "queued" => Ok(RowState::Queued),
+        "running" => Ok(RowState::Running),
+        "lingering" => Ok(RowState::Lingering),
+        other => Err(Refusal::bad(
+            "bad_state",
+            format!("`{other}` is not a state that can be listed"),
+            "known are queued, running, lingering",
+        )),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, Refusal> {
+    humantime::parse_duration(text)
+        .map_err(|fault| Refusal::bad("bad_duration", format!("`{text}`: {fault}"), "write it as 30s or 2m"))
+}
