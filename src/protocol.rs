@@ -10,4 +10,5 @@ pub mod incoming;
 pub mod json;
 pub mod method;
 pub mod splice;
+pub mod sse;
 pub mod version;

@@ -186,10 +186,10 @@ impl Refusal {
                 }
             }
             Outcome::Lost { sent: true } => {
-                write!(text, "No answer: the connection to {up} broke while the call ran")
+                write!(text, "No valid answer: the exchange with {up} failed while the call ran")
             }
             Outcome::Lost { sent: false } => {
-                write!(text, "Not executed: the connection to {up} broke before the call was sent")
+                write!(text, "Not executed: the exchange with {up} failed before the call was taken")
             }
         };
     }
