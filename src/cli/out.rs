@@ -4,6 +4,7 @@
 //! outside (names of tools, callers, files) goes through [`clean`], so that no text can steer a terminal.
 
 use super::{CliError, Exit, Global};
+use forebay_tui::text::width as width_of;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write as _};
@@ -85,15 +86,8 @@ pub fn paint(text: &str, paint: Paint, color: bool) -> Cow<'_, str> {
     Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m"))
 }
 
-/// Text from outside without anything that a terminal would obey: control characters and the marks that
-/// change the direction of writing become `?`.
-pub fn clean(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
-    if text.contains(steers) { Cow::Owned(text.replace(steers, "?")) } else { Cow::Borrowed(text) }
-}
+/// Text from outside, with all that a terminal would obey written out.
+pub use forebay_tui::text::shown as clean;
 
 /// Columns of text, as wide as they need to be.
 #[derive(Debug, Default)]
@@ -130,8 +124,8 @@ impl Table {
     /// The whole table, each line ended.
     pub fn render(&self, color: bool) -> String {
         let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|(cell, _)| cell.chars().count());
-            cells.chain([self.head[column].chars().count()]).max().unwrap_or(0)
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|(cell, _)| width_of(cell));
+            cells.chain([self.head[column].len()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         let mut text = String::new();
@@ -144,7 +138,7 @@ impl Table {
 
     fn render_row(&self, row: &[(String, Option<Paint>)], widths: &[usize], color: bool, text: &mut String) {
         for (at, (cell, meaning)) in row.iter().enumerate().take(widths.len()) {
-            let gap = widths[at] - cell.chars().count().min(widths[at]);
+            let gap = widths[at] - width_of(cell).min(widths[at]);
             let shown = match meaning {
                 Some(meaning) => paint(cell, *meaning, color),
                 None => Cow::Borrowed(cell.as_str()),
@@ -169,13 +163,13 @@ mod tests {
         let mut table = Table::new(&["NAME", ">CAP"]);
         table.row(["a\x1b[31m", "5"]);
         table.row(["longer-name", "32"]);
-        assert_eq!(table.render(false), "NAME         CAP\na?[31m         5\nlonger-name   32\n");
+        assert_eq!(table.render(false), "NAME         CAP\na\\x1b[31m      5\nlonger-name   32\n");
         assert!(table.render(true).starts_with("\x1b[1mNAME"));
     }
 
     #[test]
     fn plain_text_is_not_copied() {
         assert!(matches!(clean("plain"), Cow::Borrowed(_)));
-        assert_eq!(clean("a\u{202e}b\r\n"), "a?b??");
+        assert_eq!(clean("a\u{202e}b\r\n"), "a\\u{202e}b\\r\\n");
     }
 }
