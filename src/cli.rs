@@ -6,6 +6,7 @@
 mod call;
 mod cancel;
 mod check;
+mod daemon;
 mod demo;
 mod error;
 mod global;

@@ -1,6 +1,8 @@
 //! `forebay upstream`: pauses, resumes or drains one upstream.
 
-use super::{CliError, Global};
+use super::{CliError, Global, daemon, out};
+use forebay_tui::client::{escaped, read};
+use forebay_wire::Upstream;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -25,8 +27,22 @@ pub(super) struct Name {
     pub(super) name: String,
 }
 
-pub(super) async fn run(args: Args, _global: &Global) -> Result<(), CliError> {
-    let (Action::Pause(Name { name: _ }) | Action::Resume(Name { name: _ }) | Action::Drain(Name { name: _ })) =
-        args.action;
-    Err(CliError::not_built("upstream"))
+pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
+    let (word, Name { name }) = match args.action {
+        Action::Pause(name) => ("pause", name),
+        Action::Resume(name) => ("resume", name),
+        Action::Drain(name) => ("drain", name),
+    };
+    let body = daemon::client(global)?.post(&format!("/v1/upstreams/{}/{word}", escaped(&name))).await?;
+    if global.json() {
+        return out::line(&String::from_utf8_lossy(&body));
+    }
+    let now: Upstream = read(&body)?;
+    out::line(&format!(
+        "{}: {}, {} running, {} queued",
+        out::clean(&now.name),
+        now.state.name(),
+        u64::from(now.running) + u64::from(now.lingering),
+        now.queued
+    ))
 }
