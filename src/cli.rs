@@ -21,6 +21,7 @@ mod upstream;
 pub use error::{CliError, Exit};
 pub use global::{ColorChoice, Global, Output};
 
+use crate::config::Source;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -72,6 +73,16 @@ pub struct ConfigArgs {
     /// Take the servers from an `mcpServers` file as clients have it, such as .mcp.json
     #[arg(long, value_name = "FILE")]
     pub mcp_config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    pub fn source(&self) -> Source {
+        match (&self.config, &self.mcp_config) {
+            (Some(file), _) => Source::File(file.clone()),
+            (None, Some(file)) => Source::McpFile(file.clone()),
+            (None, None) => Source::Discover,
+        }
+    }
 }
 
 /// Runs the command line of this process to its end.

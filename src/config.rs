@@ -1,13 +1,27 @@
 //! Settings that have been checked: these types cannot hold nonsense.
 //!
-//! `raw` mirrors the file, `check` turns it into these, and every fault is told with file, line, key and a
-//! hint. Starting is reloading from nothing.
+//! [`load`] reads a file into a tree that knows its places (`node`), checks it against the known keys
+//! ([`schema`]) and turns it into these (`check`); every fault is told with file, line, key and a hint. The
+//! environment is passed in ([`Env`]). Starting is reloading from nothing.
 
+mod check;
 mod env;
+mod fault;
+mod interpolate;
+mod load;
+mod mcp;
+mod node;
 mod place;
+mod read;
+pub mod schema;
+#[cfg(test)]
+pub(crate) mod testing;
 mod value;
+mod variables;
 
 pub use env::{Env, LARGEST_FILE, ProcessEnv};
+pub use fault::{Faults, Finding, Place, Warning};
+pub use load::{Format, Source, load, parse};
 pub use place::{candidates, default_admin, parse_admin};
 pub use value::{parse_duration, parse_size, show_duration};
 
@@ -121,10 +135,21 @@ pub struct StdioTarget {
     pub processes: u32,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct HttpTarget {
+    /// Its path and query may hold a credential: show scheme and host alone.
     pub url: http::Uri,
     pub headers: Vec<(http::HeaderName, Secret)>,
+}
+
+impl fmt::Debug for HttpTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let authority = self.url.authority().map_or("", |authority| authority.as_str());
+        f.debug_struct("HttpTarget")
+            .field("url", &format_args!("{}://{authority}/...", self.url.scheme_str().unwrap_or("http")))
+            .field("headers", &self.headers)
+            .finish()
+    }
 }
 
 /// When an upstream is connected.

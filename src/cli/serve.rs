@@ -1,6 +1,6 @@
 //! `forebay serve`: runs the daemon. What it builds is `app`'s.
 
-use super::{CliError, ConfigArgs, Global};
+use super::{CliError, ConfigArgs, Global, check};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -8,7 +8,7 @@ pub(super) struct Args {
     pub(super) config: ConfigArgs,
 }
 
-pub(super) async fn run(args: Args, _global: &Global) -> Result<(), CliError> {
-    let Args { config: ConfigArgs { config: _, mcp_config: _ } } = args;
+pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
+    let _config = check::load(&args.config.source(), global)?;
     Err(CliError::not_built("serve"))
 }

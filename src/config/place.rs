@@ -1,6 +1,8 @@
 //! Where things are by default: the config file and the admin socket.
 
-use super::Env;
+use super::node::{Node, Text, Value};
+use super::{Env, interpolate};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Reads an admin address: `unix:PATH`, or an absolute path.
@@ -19,10 +21,21 @@ pub fn parse_admin(text: &str) -> Result<PathBuf, String> {
     match path {
         "" => Err("names no path behind unix:".into()),
         path if path.contains('\0') => Err("has a zero byte in its path".into()),
-        // A unix socket's address has room for 108 bytes with the zero behind it.
-        path if path.len() > 107 => Err("is longer than the 107 bytes that a unix socket's path may have".into()),
-        path => Ok(path.into()),
+        path => fit(path.into()),
     }
+}
+
+/// Whether a path can be a socket's: a unix socket's address has room for 108 bytes with the zero behind it.
+pub(super) fn fit(path: PathBuf) -> Result<PathBuf, String> {
+    if path.as_os_str().len() > 107 {
+        return Err("is longer than the 107 bytes that a unix socket's path may have".into());
+    }
+    Ok(path)
+}
+
+/// Whether a file is there. One that cannot be read is, so that it is told and not passed over.
+pub(super) fn exists(env: &dyn Env, file: &Path) -> bool {
+    !matches!(env.read(file), Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
 /// The admin socket when nothing else is said: `$XDG_RUNTIME_DIR/forebay.sock`, `/run/forebay/forebay.sock` as root, else
@@ -54,5 +67,20 @@ pub fn default_admin(env: &dyn Env) -> PathBuf {
     if let Some(admin) = env.var("FOREBAY_LISTEN_ADMIN").and_then(|text| parse_admin(&text).ok()) {
         return admin;
     }
-    built_in_admin(env)
+    let file = candidates(env).into_iter().find(|file| exists(env, file));
+    file.and_then(|file| admin_of(&file, env)).unwrap_or_else(|| built_in_admin(env))
+}
+
+/// `listen.admin` of a file, whatever else is in it.
+fn admin_of(file: &Path, env: &dyn Env) -> Option<PathBuf> {
+    let text = Text::new(file, env.read(file).ok()?).ok()?;
+    let (tree, _) = text.parse_toml();
+    let inside = |node: &Node, key: &str| match &node.value {
+        Value::Table(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| entry.node.clone()),
+        _ => None,
+    };
+    let Value::Text(admin) = inside(&inside(&tree?, "listen")?, "admin")?.value else { return None };
+    let base = file.parent()?;
+    let admin = interpolate::fill(&admin, base, env).ok()?.text;
+    parse_admin(&admin).ok().map(|path| base.join(path))
 }
