@@ -1,0 +1,748 @@
+//! The order of service: lanes by credits, turns of callers inside a lane by deficit round robin, FIFOs
+//! inside a turn by age (rules R13, R14).
+//!
+//! A *turn* is what goes round in a lane: one caller's calls there (the whole lane's with
+//! `fairness = "none"`). It holds a FIFO for each capped tool and one for the rest; the oldest head that is
+//! not parked is served. A turn with nothing but parked FIFOs leaves the ring, keeps no deficit and comes
+//! back at the tail. Turns of a lane are also chained by length, so that the longest is found in O(1).
+
+use super::callers::Callers;
+use super::pool::Pool;
+use super::slab::{NIL, Slab, State};
+use super::tools::Tools;
+use super::types::{FlowKey, ToolKey};
+use crate::caller::Lane;
+
+/// Shares of the lanes under contention.
+pub(super) const WEIGHTS: [i64; 3] = [16, 4, 1];
+
+/// Why a FIFO is kept from its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parked {
+    No,
+    /// By the gate, until it is unparked by name.
+    Gate,
+    /// By its tool's cap; it stands in the tool's line.
+    Tool,
+}
+
+pub(super) struct Fifo {
+    pub caller: u32,
+    pub tool: u32,
+    pub lane: u8,
+    pub parked: Parked,
+    /// Had a dispatch since it last stood in its tool's line.
+    pub served: bool,
+    pub turn: u32,
+    pub head: u32,
+    pub tail: u32,
+    pub len: u32,
+    /// Age of the head; the key of the turn's heap.
+    head_seq: u64,
+    /// Place in the turn's heap.
+    heap_at: u32,
+    pub sibling_prev: u32,
+    pub sibling_next: u32,
+    pub line_prev: u32,
+    pub line_next: u32,
+}
+
+pub(super) struct Turn {
+    pub lane: u8,
+    pub in_ring: bool,
+    /// In the ring or aside.
+    listed: bool,
+    pub len: u32,
+    /// Entries in FIFOs that are not parked.
+    pub ready: u32,
+    pub weight: u32,
+    deficit: i64,
+    /// Unparked FIFOs, the one with the oldest head first.
+    heap: Vec<u32>,
+    /// Grows along the ring and along the list of parked turns; a listing finds its way by it.
+    pub stamp: u64,
+    pub prev: u32,
+    pub next: u32,
+    pub oldest: u32,
+    pub newest: u32,
+    longer_prev: u32,
+    longer_next: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct List {
+    pub head: u32,
+    pub tail: u32,
+}
+
+pub(super) struct LaneState {
+    /// Turns with something to serve, the next one first.
+    pub ring: List,
+    /// Turns of which every FIFO is parked.
+    pub aside: List,
+    pub len: u32,
+    pub ready: u32,
+    /// Sum of the weights in the ring.
+    pub ring_weight: u64,
+    credit: i64,
+    /// By length, the first turn of that length.
+    by_len: Vec<u32>,
+    longest: u32,
+    /// The lane's one turn with `fairness = "none"`.
+    shared: u32,
+}
+
+impl LaneState {
+    fn new(credit: i64) -> Self {
+        let none = List { head: NIL, tail: NIL };
+        LaneState {
+            ring: none,
+            aside: none,
+            len: 0,
+            ready: 0,
+            ring_weight: 0,
+            credit,
+            by_len: Vec::new(),
+            longest: 0,
+            shared: NIL,
+        }
+    }
+}
+
+pub(super) struct Flows {
+    pub callers: Callers,
+    pub tools: Tools,
+    pub fifos: Pool<Fifo>,
+    pub turns: Pool<Turn>,
+    pub lanes: [LaneState; 3],
+    /// One turn a lane (`fairness = "none"`).
+    pub one_turn: bool,
+    stamp: u64,
+    pub queued: u32,
+    pub ready: u32,
+    pub bytes: u64,
+    /// A picked entry that does not fit: it is the next to run, whatever comes meanwhile (rule R14).
+    pub held: u32,
+}
+
+impl Flows {
+    pub(super) fn new(one_turn: bool, tools: Tools) -> Self {
+        Flows {
+            callers: Callers::new(),
+            tools,
+            fifos: Pool::new(),
+            turns: Pool::new(),
+            lanes: WEIGHTS.map(LaneState::new),
+            one_turn,
+            stamp: 0,
+            queued: 0,
+            ready: 0,
+            bytes: 0,
+            held: NIL,
+        }
+    }
+
+    /// The FIFO of a caller in a lane for a tool, if there is one.
+    pub(super) fn fifo(&self, caller: u32, lane: u8, tool: u32) -> Option<u32> {
+        let mut fifo = self.callers.get(caller).fifos[usize::from(lane)];
+        while fifo != NIL && self.fifos[fifo].tool != tool {
+            fifo = self.fifos[fifo].sibling_next;
+        }
+        (fifo != NIL).then_some(fifo)
+    }
+
+    pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
+        let caller = self.callers.find(key.caller)?;
+        self.fifo(caller, key.lane as u8, key.tool.map_or(NIL, |tool| tool.0))
+    }
+
+    pub(super) fn key(&self, fifo: u32) -> FlowKey {
+        let fifo = &self.fifos[fifo];
+        FlowKey {
+            lane: Lane::ALL[usize::from(fifo.lane)],
+            caller: self.callers.get(fifo.caller).id,
+            tool: (fifo.tool != NIL).then_some(ToolKey(fifo.tool)),
+        }
+    }
+
+    /// The turn that a newcomer of this caller would join.
+    pub(super) fn turn_of(&self, caller: u32, lane: u8) -> Option<u32> {
+        let turn = if self.one_turn {
+            self.lanes[usize::from(lane)].shared
+        } else {
+            match self.callers.get(caller).fifos[usize::from(lane)] {
+                NIL => NIL,
+                fifo => self.fifos[fifo].turn,
+            }
+        };
+        (turn != NIL).then_some(turn)
+    }
+
+    /// Forgets all FIFOs and turns; every queued entry has to be linked anew. Callers and what is in flight
+    /// stay, and so do the lanes' credits.
+    pub(super) fn reset(&mut self, one_turn: bool) {
+        self.one_turn = one_turn;
+        (self.fifos, self.turns) = (Pool::new(), Pool::new());
+        for lane in &mut self.lanes {
+            *lane = LaneState::new(lane.credit);
+        }
+        self.callers.clear_queued();
+        self.tools.clear_lines();
+        (self.queued, self.ready, self.bytes, self.held) = (0, 0, 0, NIL);
+    }
+
+    // --- entries ---
+
+    /// Queues an entry whose job, caller, lane, tool and seq are set: at the tail of its FIFO, or by its age
+    /// when it comes back unsent (rule R5), which is at the head or behind others that came back.
+    pub(super) fn link<J>(&mut self, slab: &mut Slab<J>, place: u32, came_back: bool) -> u32 {
+        let (caller, lane, tool, seq, bytes) = {
+            let entry = &mut slab[place];
+            entry.state = State::Queued;
+            (entry.caller, entry.lane, entry.tool, entry.seq, entry.bytes)
+        };
+        let fifo = match self.fifo(caller, lane, tool) {
+            Some(fifo) => fifo,
+            None => self.open_fifo(caller, lane, tool),
+        };
+        // Its neighbours in the FIFO.
+        let (prev, next) = if came_back {
+            let (mut prev, mut next) = (NIL, self.fifos[fifo].head);
+            while next != NIL && slab[next].seq < seq {
+                (prev, next) = (next, slab[next].next);
+            }
+            (prev, next)
+        } else {
+            (self.fifos[fifo].tail, NIL)
+        };
+        (slab[place].fifo, slab[place].prev, slab[place].next) = (fifo, prev, next);
+        match prev {
+            NIL => self.fifos[fifo].head = place,
+            prev => slab[prev].next = place,
+        }
+        match next {
+            NIL => self.fifos[fifo].tail = place,
+            next => slab[next].prev = place,
+        }
+        self.fifos[fifo].len += 1;
+        let turn = self.fifos[fifo].turn;
+        let newer = match (came_back, next, prev) {
+            (true, NIL, NIL) => self.turns[turn].oldest,
+            (true, NIL, prev) => slab[prev].newer,
+            (_, next, _) => next,
+        };
+        self.link_in_turn(slab, place, turn, newer);
+        if prev == NIL {
+            self.fifos[fifo].head_seq = seq;
+        }
+
+        self.queued += 1;
+        self.bytes += bytes;
+        self.callers.count(caller, |caller| caller.queued += 1);
+        self.set_weight(turn, self.callers.get(caller).weight);
+        let lane = usize::from(lane);
+        self.lanes[lane].len += 1;
+        self.resize(turn, self.turns[turn].len + 1);
+        if self.fifos[fifo].parked == Parked::No {
+            self.ready += 1;
+            self.lanes[lane].ready += 1;
+            self.turns[turn].ready += 1;
+            if self.fifos[fifo].len == 1 {
+                self.heap_push(turn, fifo);
+                if !self.turns[turn].in_ring {
+                    self.enter_ring(turn);
+                }
+            } else if prev == NIL {
+                self.heap_fix(turn, self.fifos[fifo].heap_at);
+            }
+        } else if !self.turns[turn].listed {
+            self.push(turn, false);
+        }
+        // An older call that came back stands before the one that was picked from this FIFO.
+        if self.held != NIL && prev == NIL && self.held == next {
+            self.held = place;
+        }
+        fifo
+    }
+
+    /// Chains an entry into its turn by arrival. One that came back goes beside its FIFO's entries, or first
+    /// of all: finding its exact place among other FIFOs would cost a walk.
+    fn link_in_turn<J>(&mut self, slab: &mut Slab<J>, place: u32, turn: u32, newer: u32) {
+        let older = if newer == NIL { self.turns[turn].newest } else { slab[newer].older };
+        slab[place].ordinal = match (older, newer) {
+            (NIL, NIL) => 0,
+            (older, NIL) => slab[older].ordinal.wrapping_add(1),
+            (NIL, newer) => slab[newer].ordinal.wrapping_sub(1),
+            (_, newer) => slab[newer].ordinal,
+        };
+        (slab[place].older, slab[place].newer) = (older, newer);
+        match older {
+            NIL => self.turns[turn].oldest = place,
+            older => slab[older].newer = place,
+        }
+        match newer {
+            NIL => self.turns[turn].newest = place,
+            newer => slab[newer].older = place,
+        }
+    }
+
+    /// Takes a queued entry out of its FIFO, its turn and all counts. Its place stays taken.
+    pub(super) fn unlink<J>(&mut self, slab: &mut Slab<J>, place: u32) {
+        let (fifo, prev, next, older, newer, caller, bytes) = {
+            let entry = &slab[place];
+            (entry.fifo, entry.prev, entry.next, entry.older, entry.newer, entry.caller, entry.bytes)
+        };
+        if self.held == place {
+            self.held = NIL;
+        }
+        match prev {
+            NIL => self.fifos[fifo].head = next,
+            prev => slab[prev].next = next,
+        }
+        match next {
+            NIL => self.fifos[fifo].tail = prev,
+            next => slab[next].prev = prev,
+        }
+        let turn = self.fifos[fifo].turn;
+        match older {
+            NIL => self.turns[turn].oldest = newer,
+            older => slab[older].newer = newer,
+        }
+        match newer {
+            NIL => self.turns[turn].newest = older,
+            newer => slab[newer].older = older,
+        }
+        self.fifos[fifo].len -= 1;
+        self.queued -= 1;
+        self.bytes -= bytes;
+        self.callers.count(caller, |caller| caller.queued -= 1);
+        let lane = usize::from(self.turns[turn].lane);
+        self.lanes[lane].len -= 1;
+        let ready = self.fifos[fifo].parked == Parked::No;
+        if ready {
+            self.ready -= 1;
+            self.lanes[lane].ready -= 1;
+            self.turns[turn].ready -= 1;
+        }
+        let left = self.turns[turn].len - 1;
+        if left == 0 {
+            self.remove(turn);
+        }
+        self.resize(turn, left);
+        if self.fifos[fifo].len == 0 {
+            if ready {
+                self.heap_remove(turn, self.fifos[fifo].heap_at);
+            }
+            self.close_fifo(fifo);
+            if left == 0 {
+                if self.lanes[lane].shared == turn {
+                    self.lanes[lane].shared = NIL;
+                }
+                self.turns.give(turn);
+            } else if ready && self.turns[turn].heap.is_empty() {
+                self.leave_ring(turn);
+            }
+        } else if prev == NIL {
+            self.fifos[fifo].head_seq = slab[next].seq;
+            if ready {
+                self.heap_fix(turn, self.fifos[fifo].heap_at);
+            }
+        }
+        if slab[place].tool != NIL {
+            self.refresh_tool(slab[place].tool);
+        }
+    }
+
+    fn open_fifo(&mut self, caller: u32, lane: u8, tool: u32) -> u32 {
+        let turn = match self.turn_of(caller, lane) {
+            Some(turn) => turn,
+            None => self.open_turn(lane),
+        };
+        let sibling_next = self.callers.get(caller).fifos[usize::from(lane)];
+        let new = Fifo {
+            caller,
+            tool,
+            lane,
+            parked: Parked::No,
+            served: false,
+            turn,
+            head: NIL,
+            tail: NIL,
+            len: 0,
+            head_seq: 0,
+            heap_at: NIL,
+            sibling_prev: NIL,
+            sibling_next,
+            line_prev: NIL,
+            line_next: NIL,
+        };
+        let fifo = self.fifos.put(new);
+        if sibling_next != NIL {
+            self.fifos[sibling_next].sibling_prev = fifo;
+        }
+        self.callers.get_mut(caller).fifos[usize::from(lane)] = fifo;
+        if tool != NIL {
+            // A line that is being waited in is closed to newcomers.
+            if self.tools.must_wait(tool, lane) {
+                self.fifos[fifo].parked = Parked::Tool;
+                self.stand_in_line(fifo, true);
+            } else {
+                self.tools.unparked(tool, lane, 1);
+            }
+        }
+        fifo
+    }
+
+    fn close_fifo(&mut self, fifo: u32) {
+        let (caller, lane, tool, prev, next, parked) = {
+            let fifo = &self.fifos[fifo];
+            (fifo.caller, fifo.lane, fifo.tool, fifo.sibling_prev, fifo.sibling_next, fifo.parked)
+        };
+        match prev {
+            NIL => self.callers.get_mut(caller).fifos[usize::from(lane)] = next,
+            prev => self.fifos[prev].sibling_next = next,
+        }
+        if next != NIL {
+            self.fifos[next].sibling_prev = prev;
+        }
+        if tool != NIL {
+            match parked {
+                Parked::No => self.tools.unparked(tool, lane, -1),
+                Parked::Tool => self.leave_line(fifo),
+                Parked::Gate => {}
+            }
+        }
+        self.fifos.give(fifo);
+    }
+
+    fn open_turn(&mut self, lane: u8) -> u32 {
+        let turn = self.turns.take(|| Turn {
+            lane,
+            in_ring: false,
+            listed: false,
+            len: 0,
+            ready: 0,
+            weight: 1,
+            deficit: 0,
+            heap: Vec::with_capacity(2),
+            stamp: 0,
+            prev: NIL,
+            next: NIL,
+            oldest: NIL,
+            newest: NIL,
+            longer_prev: NIL,
+            longer_next: NIL,
+        });
+        let new = &mut self.turns[turn];
+        (new.lane, new.in_ring, new.len, new.ready) = (lane, false, 0, 0);
+        new.heap.clear();
+        if self.one_turn {
+            self.lanes[usize::from(lane)].shared = turn;
+        }
+        turn
+    }
+
+    // --- the ring and the turns aside ---
+
+    fn list(&mut self, lane: u8, ring: bool) -> &mut List {
+        let lane = &mut self.lanes[usize::from(lane)];
+        if ring { &mut lane.ring } else { &mut lane.aside }
+    }
+
+    /// Appends a turn to the ring or to the turns aside.
+    fn push(&mut self, turn: u32, ring: bool) {
+        self.stamp += 1;
+        let stamp = self.stamp;
+        let lane = self.turns[turn].lane;
+        let tail = self.list(lane, ring).tail;
+        let this = &mut self.turns[turn];
+        (this.in_ring, this.listed, this.stamp, this.prev, this.next) = (ring, true, stamp, tail, NIL);
+        let weight = u64::from(this.weight);
+        match tail {
+            NIL => self.list(lane, ring).head = turn,
+            tail => self.turns[tail].next = turn,
+        }
+        self.list(lane, ring).tail = turn;
+        if ring {
+            self.lanes[usize::from(lane)].ring_weight += weight;
+        }
+    }
+
+    fn remove(&mut self, turn: u32) {
+        let Turn { lane, in_ring, prev, next, .. } = self.turns[turn];
+        match prev {
+            NIL => self.list(lane, in_ring).head = next,
+            prev => self.turns[prev].next = next,
+        }
+        match next {
+            NIL => self.list(lane, in_ring).tail = prev,
+            next => self.turns[next].prev = prev,
+        }
+        if in_ring {
+            let weight = u64::from(self.turns[turn].weight);
+            self.lanes[usize::from(lane)].ring_weight -= weight;
+        }
+        (self.turns[turn].in_ring, self.turns[turn].listed) = (false, false);
+    }
+
+    fn set_weight(&mut self, turn: u32, weight: u32) {
+        let this = &mut self.turns[turn];
+        let old = std::mem::replace(&mut this.weight, weight);
+        if this.in_ring {
+            let lane = &mut self.lanes[usize::from(this.lane)];
+            lane.ring_weight = lane.ring_weight - u64::from(old) + u64::from(weight);
+        }
+    }
+
+    /// A turn gets its first FIFO that may be served: from aside, or brand-new and in no list.
+    fn enter_ring(&mut self, turn: u32) {
+        if self.turns[turn].listed {
+            self.remove(turn);
+        }
+        self.turns[turn].deficit = i64::from(self.turns[turn].weight);
+        self.push(turn, true);
+    }
+
+    /// A turn lost its last FIFO that may be served.
+    fn leave_ring(&mut self, turn: u32) {
+        self.remove(turn);
+        self.push(turn, false);
+    }
+
+    // --- parking ---
+
+    /// Keeps a FIFO from its turn. At the tail of its tool's line unless `first`.
+    pub(super) fn park(&mut self, fifo: u32, why: Parked, first: bool) {
+        debug_assert_eq!(self.fifos[fifo].parked, Parked::No);
+        let Fifo { turn, len, lane, tool, heap_at, head, .. } = self.fifos[fifo];
+        if self.held == head {
+            self.held = NIL;
+        }
+        self.fifos[fifo].parked = why;
+        self.heap_remove(turn, heap_at);
+        self.turns[turn].ready -= len;
+        self.lanes[usize::from(lane)].ready -= len;
+        self.ready -= len;
+        if self.turns[turn].heap.is_empty() {
+            self.leave_ring(turn);
+        }
+        if tool != NIL {
+            self.tools.unparked(tool, lane, -1);
+            if why == Parked::Tool {
+                self.stand_in_line(fifo, !first);
+            } else {
+                self.refresh_tool(tool);
+            }
+        }
+    }
+
+    /// Gives a FIFO back to its turn; a turn that was aside comes back at the tail of its ring.
+    pub(super) fn unpark(&mut self, fifo: u32) {
+        let Fifo { turn, len, lane, tool, parked, .. } = self.fifos[fifo];
+        debug_assert_ne!(parked, Parked::No);
+        if parked == Parked::Tool {
+            self.leave_line(fifo);
+        }
+        self.fifos[fifo].parked = Parked::No;
+        self.fifos[fifo].served = false;
+        if tool != NIL {
+            self.tools.unparked(tool, lane, 1);
+        }
+        self.turns[turn].ready += len;
+        self.lanes[usize::from(lane)].ready += len;
+        self.ready += len;
+        self.heap_push(turn, fifo);
+        if !self.turns[turn].in_ring {
+            self.enter_ring(turn);
+        }
+    }
+
+    /// What the gate had parked may be served again, as far as its tool's line lets it.
+    pub(super) fn release(&mut self, fifo: u32) {
+        let Fifo { tool, lane, parked, .. } = self.fifos[fifo];
+        if parked != Parked::Gate {
+            return;
+        }
+        if self.tools.must_wait(tool, lane) {
+            self.fifos[fifo].parked = Parked::Tool;
+            self.fifos[fifo].served = false;
+            self.stand_in_line(fifo, true);
+            self.refresh_tool(tool);
+        } else {
+            self.unpark(fifo);
+        }
+    }
+
+    // --- whose turn it is ---
+
+    /// The entry that is served next, by credits, deficits and age. Credits are refilled and debts worked
+    /// off on the way; nothing is charged yet.
+    pub(super) fn pick(&mut self) -> Option<u32> {
+        if self.ready == 0 {
+            return None;
+        }
+        if self.held != NIL {
+            return Some(self.held);
+        }
+        let served = |lane: &LaneState| lane.ready > 0 && lane.credit > 0;
+        let lane = match self.lanes.iter().position(served) {
+            Some(lane) => lane,
+            None => {
+                self.refill();
+                self.lanes.iter().position(served)?
+            }
+        };
+        loop {
+            let turn = self.lanes[lane].ring.head;
+            if self.turns[turn].deficit > 0 {
+                return Some(self.fifos[self.turns[turn].heap[0]].head);
+            }
+            self.rotate(turn);
+        }
+    }
+
+    /// As many refills as it takes for one waiting lane to have credit: more than one only after a heavy
+    /// call had put all of them in debt.
+    fn refill(&mut self) {
+        let rounds = self.lanes.iter().zip(WEIGHTS).filter(|(lane, _)| lane.ready > 0);
+        // The fewest with `credit + rounds * weight > 0`.
+        let rounds = rounds.map(|(lane, weight)| (weight - lane.credit).div_euclid(weight)).min().unwrap_or(1);
+        let rounds = rounds.max(1);
+        for (lane, weight) in self.lanes.iter_mut().zip(WEIGHTS) {
+            lane.credit = (lane.credit + rounds * weight).min(weight);
+        }
+    }
+
+    /// Ends a turn: its quantum is added, and it goes to the tail.
+    fn rotate(&mut self, turn: u32) {
+        let Turn { lane, weight, .. } = self.turns[turn];
+        if self.lanes[usize::from(lane)].ring.tail == turn {
+            // Alone in its ring it owes nobody.
+            self.turns[turn].deficit = i64::from(weight);
+            return;
+        }
+        self.turns[turn].deficit += i64::from(weight);
+        self.remove(turn);
+        self.push(turn, true);
+    }
+
+    /// Charges a dispatch to lane and caller, before the entry is unlinked.
+    pub(super) fn charge(&mut self, fifo: u32, slots: u32) {
+        let Fifo { turn, lane, .. } = self.fifos[fifo];
+        self.lanes[usize::from(lane)].credit -= i64::from(slots);
+        let this = &mut self.turns[turn];
+        this.deficit -= i64::from(slots);
+        if this.deficit <= 0 && this.ready > 1 {
+            self.rotate(turn);
+        }
+    }
+
+    // --- the longest turn ---
+
+    /// The newest entry of the longest turn of a lane, with that turn.
+    pub(super) fn newest_of_longest(&self, lane: usize) -> Option<(u32, u32)> {
+        let lane = &self.lanes[lane];
+        let turn = *lane.by_len.get(lane.longest as usize)?;
+        (lane.longest > 0).then(|| (turn, self.turns[turn].newest))
+    }
+
+    /// Lengths change by one at a time, so the longest does too.
+    fn resize(&mut self, turn: u32, len: u32) {
+        let Turn { lane, len: old, longer_prev, longer_next, .. } = self.turns[turn];
+        let lane = &mut self.lanes[usize::from(lane)];
+        if old > 0 {
+            match longer_prev {
+                NIL => lane.by_len[old as usize] = longer_next,
+                prev => self.turns[prev].longer_next = longer_next,
+            }
+            if longer_next != NIL {
+                self.turns[longer_next].longer_prev = longer_prev;
+            }
+        }
+        self.turns[turn].len = len;
+        if len > 0 {
+            if lane.by_len.len() <= len as usize {
+                lane.by_len.resize((len as usize + 1).next_power_of_two(), NIL);
+            }
+            let first = lane.by_len[len as usize];
+            lane.by_len[len as usize] = turn;
+            (self.turns[turn].longer_prev, self.turns[turn].longer_next) = (NIL, first);
+            if first != NIL {
+                self.turns[first].longer_prev = turn;
+            }
+        }
+        if len > lane.longest {
+            lane.longest = len;
+        } else if lane.longest > 0 && lane.by_len[lane.longest as usize] == NIL {
+            lane.longest -= 1;
+        }
+    }
+
+    // --- the heap of a turn's FIFOs: nearly always of one ---
+
+    fn heap_push(&mut self, turn: u32, fifo: u32) {
+        let heap = &mut self.turns[turn].heap;
+        let at = heap.len();
+        heap.push(fifo);
+        sift_up(heap, self.fifos.as_mut_slice(), at);
+    }
+
+    fn heap_remove(&mut self, turn: u32, at: u32) {
+        let heap = &mut self.turns[turn].heap;
+        let at = at as usize;
+        heap.swap_remove(at);
+        if at < heap.len() {
+            let fifos = self.fifos.as_mut_slice();
+            sift_up(heap, fifos, at);
+            sift_down(heap, fifos, at);
+        }
+    }
+
+    fn heap_fix(&mut self, turn: u32, at: u32) {
+        let heap = &mut self.turns[turn].heap;
+        if heap.len() > 1 {
+            let fifos = self.fifos.as_mut_slice();
+            sift_up(heap, fifos, at as usize);
+            sift_down(heap, fifos, at as usize);
+        }
+    }
+}
+
+fn sift_up(heap: &mut [u32], fifos: &mut [Fifo], mut at: usize) {
+    let fifo = heap[at];
+    let age = fifos[fifo as usize].head_seq;
+    while at > 0 {
+        let parent = (at - 1) / 2;
+        if fifos[heap[parent] as usize].head_seq <= age {
+            break;
+        }
+        heap[at] = heap[parent];
+        fifos[heap[at] as usize].heap_at = at as u32;
+        at = parent;
+    }
+    heap[at] = fifo;
+    fifos[fifo as usize].heap_at = at as u32;
+}
+
+/// Leaves an entry that stands right where it is; one that `sift_up` has moved stands right above `at`.
+fn sift_down(heap: &mut [u32], fifos: &mut [Fifo], mut at: usize) {
+    let fifo = heap[at];
+    let age = fifos[fifo as usize].head_seq;
+    loop {
+        let mut child = 2 * at + 1;
+        if child >= heap.len() {
+            break;
+        }
+        if child + 1 < heap.len() && fifos[heap[child + 1] as usize].head_seq < fifos[heap[child] as usize].head_seq {
+            child += 1;
+        }
+        if fifos[heap[child] as usize].head_seq >= age {
+            break;
+        }
+        heap[at] = heap[child];
+        fifos[heap[at] as usize].heap_at = at as u32;
+        at = child;
+    }
+    heap[at] = fifo;
+    fifos[fifo as usize].heap_at = at as u32;
+}
