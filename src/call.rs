@@ -156,6 +156,22 @@ impl Call {
         self.refuse(self.refusal(outcome, scope), now)
     }
 
+    /// Ends the call with the outcome that belongs to the stage in which it stands; with none it goes on.
+    /// False if it goes on, or had ended already.
+    pub fn end_by_stage(&self, outcome: impl FnOnce(Stage) -> Option<Outcome>, scope: Scope, now: Instant) -> bool {
+        let ended = self.ticket.finish_if(|stage, _| {
+            let outcome = outcome(stage)?;
+            Some(Ending { outcome, answer: Answer::Own(Box::new(self.refusal(outcome, scope))), at: now })
+        });
+        match ended {
+            Ok(Some(ending)) => {
+                self.on_finish.finished(self, &ending);
+                true
+            }
+            Ok(None) | Err(_) => false,
+        }
+    }
+
     /// Cancels the call where it stands. The loser is told how it had ended.
     pub fn cancel(&self, by: CancelledBy, now: Instant) -> Result<Phase, Arc<Ending>> {
         let mut phase = Phase::Queued;

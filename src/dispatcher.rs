@@ -7,7 +7,7 @@
 pub mod history;
 pub mod live;
 
-use crate::call::{Accepted, Call, CallRef, Charge, IdMint, OnFinish};
+use crate::call::{Accepted, Call, CallRef, Charge, IdMint};
 use crate::caller::registry::Callers;
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
@@ -283,7 +283,10 @@ fn may_call(rights: &CallerConfig, upstream: &str, tool: Option<&str>) -> bool {
     let on_upstream = rights.upstreams.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == upstream));
     let on_tool = match (&rights.tools, tool) {
         (Some(allowed), Some(tool)) => {
-            allowed.iter().any(|name| name == tool || name.split_once("__") == Some((upstream, tool)))
+            let joined = |name: &str| {
+                name.strip_prefix(upstream).and_then(|rest| rest.strip_prefix("__")) == Some(tool)
+            };
+            allowed.iter().any(|name| name == tool || joined(name))
         }
         (None, _) | (_, None) => true,
     };

@@ -137,24 +137,48 @@ impl Ticket {
         if let Some(ending) = &inner.ending {
             return Err(ending.clone());
         }
-        let stage = match self.state.load(Acquire) {
+        let stage = self.stage();
+        let ending = ending(stage, inner.started);
+        let (ending, wakers) = self.close(&mut inner, stage, ending);
+        drop(inner);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+        Ok(ending)
+    }
+
+    /// As [`Ticket::finish`], unless `ending` says none for the stage in which the call stands: then the
+    /// call goes on, and none is returned.
+    pub fn finish_if(
+        &self,
+        ending: impl FnOnce(Stage, Option<Instant>) -> Option<Ending>,
+    ) -> Result<Option<Arc<Ending>>, Arc<Ending>> {
+        let mut inner = self.inner.lock();
+        if let Some(ending) = &inner.ending {
+            return Err(ending.clone());
+        }
+        let stage = self.stage();
+        let Some(ending) = ending(stage, inner.started) else { return Ok(None) };
+        let (ending, wakers) = self.close(&mut inner, stage, ending);
+        drop(inner);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+        Ok(Some(ending))
+    }
+
+    /// The stage of a ticket that has not finished; asked under the lock.
+    fn stage(&self) -> Stage {
+        match self.state.load(Acquire) {
             SUBMITTED => Stage::Submitted,
             QUEUED => Stage::Queued,
             _ => Stage::Running,
-        };
-        let ending = Arc::new(ending(stage, inner.started));
+        }
+    }
+
+    /// The move itself. The wakers are woken after the lock is gone.
+    fn close(&self, inner: &mut Inner, stage: Stage, ending: Ending) -> (Arc<Ending>, [Option<Waker>; 2]) {
+        let ending = Arc::new(ending);
         self.state.swap(FINISHED, AcqRel);
         self.ledger.finished(stage, ending.outcome);
         inner.ending = Some(ending.clone());
-        let (caller, worker) = (inner.caller.take(), inner.worker.take());
-        drop(inner);
-        if let Some(waker) = caller {
-            waker.wake();
-        }
-        if let Some(waker) = worker {
-            waker.wake();
-        }
-        Ok(ending)
+        (ending, [inner.caller.take(), inner.worker.take()])
     }
 
     /// How the call ended, if it has.
