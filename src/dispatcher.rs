@@ -6,6 +6,7 @@
 
 pub mod history;
 pub mod live;
+pub mod route;
 
 use crate::call::{Accepted, Call, CallRef, Charge, IdMint};
 use crate::caller::registry::Callers;
@@ -284,7 +285,7 @@ fn may_call(rights: &CallerConfig, upstream: &str, tool: Option<&str>) -> bool {
     let on_tool = match (&rights.tools, tool) {
         (Some(allowed), Some(tool)) => {
             let joined = |name: &str| {
-                name.strip_prefix(upstream).and_then(|rest| rest.strip_prefix("__")) == Some(tool)
+                name.strip_prefix(upstream).and_then(|rest| rest.strip_prefix(route::SEPARATOR)) == Some(tool)
             };
             allowed.iter().any(|name| name == tool || joined(name))
         }

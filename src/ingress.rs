@@ -1,1 +1,103 @@
-//! TODO-ingress
+//! The callers' front: bytes to a [`crate::call::Call`], and its ending back to bytes.
+//!
+//! A socket is dealt to the thread with the fewest open ones ([`listen`], [`serve`]); each request then
+//! passes, in this order: Host and Origin ([`guard`]), path and method ([`service`]), who calls ([`who`]),
+//! media types and size ([`body`]), the era and its header rules ([`era`]), and the method ([`mcp`], or
+//! [`rest`]). What is forwarded goes through [`crate::dispatcher::Dispatcher::submit`] and is awaited in
+//! [`calls`]; [`answer`] turns every ending into its answer. Queues, limits and upstreams are not known here.
+
+pub(crate) mod answer;
+pub(crate) mod body;
+pub(crate) mod calls;
+pub(crate) mod era;
+pub(crate) mod guard;
+pub(crate) mod hello;
+pub(crate) mod inflight;
+pub(crate) mod limiter;
+mod listen;
+pub(crate) mod lists;
+pub(crate) mod mcp;
+pub(crate) mod pipeline;
+pub(crate) mod rest;
+pub(crate) mod service;
+pub(crate) mod session;
+pub(crate) mod who;
+
+pub use listen::{bind, listen, serve, serve_socket};
+
+use crate::dispatcher::Dispatcher;
+use crate::dispatcher::route::Routes;
+use inflight::Inflight;
+use limiter::Limiter;
+use listen::Inlet;
+use session::Sessions;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// What all sockets share.
+pub struct Ingress {
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) routes: Routes,
+    pub(crate) sessions: Sessions,
+    pub(crate) inflight: Inflight,
+    pub(crate) wrong_keys: Limiter,
+    /// Bytes of request bodies that are still arriving.
+    pub(crate) uploading: Arc<AtomicU64>,
+    /// Where the listener is bound; its port is part of the Host check.
+    local: SocketAddr,
+    own_hosts: Vec<String>,
+    inlets: Vec<Inlet>,
+    open: AtomicUsize,
+    /// Told whenever a socket closes.
+    freed: Notify,
+    closing: CancellationToken,
+}
+
+impl Ingress {
+    /// The front of a listener bound to `local`, served by `threads` threads (see [`serve`]).
+    pub fn new(dispatcher: Arc<Dispatcher>, local: SocketAddr, threads: usize) -> Arc<Ingress> {
+        Arc::new(Ingress {
+            routes: Routes::default(),
+            sessions: Sessions::new(session::MOST, session::IDLE),
+            inflight: Inflight::default(),
+            wrong_keys: Limiter::new(dispatcher.started()),
+            uploading: Arc::default(),
+            local,
+            own_hosts: guard::own_hosts(local),
+            inlets: (0..threads.max(1)).map(|_| Inlet::new()).collect(),
+            open: AtomicUsize::new(0),
+            freed: Notify::new(),
+            closing: CancellationToken::new(),
+            dispatcher,
+        })
+    }
+
+    /// The address that callers reach.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// How many sockets are open.
+    pub fn open_sockets(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// Stops accepting, closes idle sockets; what is in flight is finished and then its socket closed.
+    pub fn close(&self) {
+        self.closing.cancel();
+    }
+
+    /// Waits until the last socket is closed. The caller bounds the wait.
+    pub async fn closed(&self) {
+        loop {
+            let freed = self.freed.notified();
+            if self.open.load(Relaxed) == 0 {
+                return;
+            }
+            freed.await;
+        }
+    }
+}

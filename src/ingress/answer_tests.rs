@@ -1,0 +1,1 @@
+//! Golden answers per outcome and face.
