@@ -1,0 +1,228 @@
+//! The socket under one connection: dialling, TLS, and the count of bytes that left.
+//!
+//! That count is what rule R5 rests on: a call is handed back unsent only if no byte of it was written.
+
+use rustix::net::RecvFlags;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// Where and how to connect.
+pub(super) struct Dialer {
+    /// Without the brackets of an IPv6 address.
+    host: Box<str>,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// Why there is no connection. No byte of a request has been sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("connect to {to}: {source}")]
+    Connect { to: String, source: io::Error },
+    #[error("TLS with {to}: {source}")]
+    Tls { to: String, source: io::Error },
+    #[error("connect to {to}: nothing within {after:?}")]
+    TimedOut { to: String, after: Duration },
+    #[error("speak HTTP with {to}: {why}")]
+    Http { to: String, why: String },
+}
+
+impl Dialer {
+    /// `tls` is given for https.
+    pub(super) fn new(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> Result<Dialer, String> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let tls = match tls {
+            Some(config) => {
+                let name = ServerName::try_from(host.to_owned())
+                    .map_err(|_| format!("`{host}` is no name that a certificate can be checked against"))?;
+                Some((TlsConnector::from(config), name))
+            }
+            None => None,
+        };
+        Ok(Dialer { host: host.into(), port, tls })
+    }
+
+    /// `host:port`, for messages.
+    pub(super) fn to(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// Connects within `limit`, TLS included.
+    pub(super) async fn dial(&self, limit: Duration) -> Result<Stream, DialError> {
+        match tokio::time::timeout(limit, self.connect()).await {
+            Ok(result) => result,
+            Err(_) => Err(DialError::TimedOut { to: self.to(), after: limit }),
+        }
+    }
+
+    async fn connect(&self) -> Result<Stream, DialError> {
+        let connect = |source| DialError::Connect { to: self.to(), source };
+        let tcp = TcpStream::connect((&*self.host, self.port)).await.map_err(connect)?;
+        tcp.set_nodelay(true).map_err(connect)?;
+        let io = match &self.tls {
+            None => Io::Plain(tcp),
+            Some((connector, name)) => match connector.connect(name.clone(), tcp).await {
+                Ok(stream) => Io::Tls(Box::new(stream)),
+                Err(source) => return Err(DialError::Tls { to: self.to(), source }),
+            },
+        };
+        Ok(Stream { io, gauge: Arc::new(Gauge::default()) })
+    }
+}
+
+/// The certificates of this machine, loaded once a process.
+pub(super) fn native_tls() -> Result<Arc<ClientConfig>, String> {
+    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
+    CONFIG
+        .get_or_init(|| {
+            let found = rustls_native_certs::load_native_certs();
+            let mut roots = RootCertStore::empty();
+            let (added, _) = roots.add_parsable_certificates(found.certs);
+            if added == 0 {
+                let why = found.errors.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+                return Err(format!("no root certificates were found on this machine{why}"));
+            }
+            tls_with(roots)
+        })
+        .clone()
+}
+
+/// A client configuration that trusts `roots`.
+pub(super) fn tls_with(roots: RootCertStore) -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|fault| format!("TLS cannot be set up: {fault}"))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// What has gone through one stream; read by its owner while hyper holds the stream itself.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    written: AtomicU64,
+    /// Look whether the peer has closed before the next byte is written.
+    look: AtomicBool,
+}
+
+impl Gauge {
+    /// Bytes that the socket (or the TLS session) has taken so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    /// Before the next write, a kept connection is checked for the peer's close: an event that the
+    /// runtime has not seen yet must not cost a call.
+    pub(super) fn look_before_write(&self) {
+        self.look.store(true, Relaxed);
+    }
+}
+
+/// One connected socket.
+pub(super) struct Stream {
+    io: Io,
+    gauge: Arc<Gauge>,
+}
+
+enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    pub(super) fn gauge(&self) -> Arc<Gauge> {
+        self.gauge.clone()
+    }
+
+    fn check_peer(&self) -> io::Result<()> {
+        if !self.gauge.look.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let (tcp, plain) = match &self.io {
+            Io::Plain(tcp) => (tcp, true),
+            Io::Tls(stream) => (stream.get_ref().0, false),
+        };
+        match rustix::net::recv(tcp, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(()),
+            Err(fault) => Err(fault.into()),
+            Ok((_, 0)) => Err(io::ErrorKind::BrokenPipe.into()),
+            // Bytes that nobody asked for; with TLS they may be session tickets.
+            Ok(_) if plain => Err(io::ErrorKind::InvalidData.into()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn note(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = result {
+            self.gauge.written.fetch_add(count as u64, Relaxed);
+        }
+        result
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_read(context, into),
+            Io::Tls(io) => Pin::new(io).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let stream = self.get_mut();
+        stream.check_peer()?;
+        let result = match &mut stream.io {
+            Io::Plain(io) => Pin::new(io).poll_write(context, bytes),
+            Io::Tls(io) => Pin::new(io).poll_write(context, bytes),
+        };
+        stream.note(result)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.get_mut();
+        stream.check_peer()?;
+        let result = match &mut stream.io {
+            Io::Plain(io) => Pin::new(io).poll_write_vectored(context, parts),
+            Io::Tls(io) => Pin::new(io).poll_write_vectored(context, parts),
+        };
+        stream.note(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Plain(io) => io.is_write_vectored(),
+            Io::Tls(io) => io.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_flush(context),
+            Io::Tls(io) => Pin::new(io).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_shutdown(context),
+            Io::Tls(io) => Pin::new(io).poll_shutdown(context),
+        }
+    }
+}
