@@ -27,6 +27,11 @@ usage: forebay-test-upstream (--stdio | --http ADDR) [options]
   --exit-if FILE            exits at once with code 3 if FILE exists
   --noise-at-start          prints lines that are no messages before anything else
   --no-newline-at-start N   prints N bytes without an end of line before anything else
+
+over HTTP (the URL is printed on a line of its own; POST /forget drops all sessions):
+  --sse                     answers are event streams
+  --no-session              legacy revisions without session ids
+  --log-headers FILE        appends the head of every request received
 ";
 
 /// What the command line asks for.
@@ -47,6 +52,9 @@ pub(crate) struct Options {
     pub(crate) exit_if: Option<PathBuf>,
     pub(crate) noise_at_start: bool,
     pub(crate) no_newline_at_start: usize,
+    pub(crate) sse: bool,
+    pub(crate) no_session: bool,
+    pub(crate) log_headers: Option<PathBuf>,
 }
 
 /// Which protocol revisions are spoken.
@@ -85,6 +93,9 @@ impl Options {
                 "--exit-at-start" => options.exit_at_start = Some(number(&flag, &value()?)?),
                 "--exit-if" => options.exit_if = Some(value()?.into()),
                 "--noise-at-start" => options.noise_at_start = true,
+                "--sse" => options.sse = true,
+                "--no-session" => options.no_session = true,
+                "--log-headers" => options.log_headers = Some(value()?.into()),
                 "--no-newline-at-start" => options.no_newline_at_start = number(&flag, &value()?)?,
                 _ => return Err(format!("unknown option {flag}")),
             }

@@ -469,6 +469,12 @@ pub(crate) fn append_line(file: &Path, line: &[u8]) {
     }
 }
 
+/// Writes to standard output, for whoever started the process.
+pub(crate) fn announce(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 /// Writes to standard error.
 pub(crate) fn complain(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
