@@ -16,6 +16,8 @@ mod read;
 pub mod schema;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod value;
 mod variables;
 

@@ -320,3 +320,27 @@ pub const RANGE: Section = Section {
 
 /// All tables, in the order of the manual.
 pub const SECTIONS: [Section; 9] = [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CALLER, RATE];
+
+/// The tables of keys as `docs/config.md` has them.
+pub fn manual() -> String {
+    let mut text = String::new();
+    for section in SECTIONS {
+        let title = if section.title.is_empty() { "Top level".to_owned() } else { format!("`[{}]`", section.title) };
+        text.push_str(&format!("\n### {title}\n\n"));
+        if let Some(head) = section.variables {
+            text.push_str(&format!("Environment variables over scalars: `{head}...`, the key in capitals.\n\n"));
+        }
+        text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
+        for key in section.keys() {
+            let also = match key.aliases {
+                [] => String::new(),
+                aliases => format!(" (also `{}`)", aliases.join("`, `")),
+            };
+            let cell = |text: &str| text.replace('|', "\\|");
+            let (kind, default, meaning) = (cell(key.kind), cell(key.default), cell(key.meaning));
+            text.push_str(&format!("| `{}`{also} | {kind} | {default} | {meaning} |\n", key.name));
+        }
+    }
+    text.push('\n');
+    text
+}

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fake {
-    vars: BTreeMap<String, String>,
-    files: BTreeMap<PathBuf, Vec<u8>>,
+    pub(crate) vars: BTreeMap<String, String>,
+    pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
     pub(crate) root: bool,
 }
 
