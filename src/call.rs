@@ -172,6 +172,18 @@ impl Call {
         }
     }
 
+    /// Ends the call as lost where it stands: a call that was not running was never executed. False if it had
+    /// ended already.
+    pub fn lose(&self, note: &str, now: Instant) -> bool {
+        self.finish(|stage, _| {
+            let outcome = Outcome::Lost { sent: stage == Stage::Running };
+            let mut refusal = self.refusal(outcome, Scope::Upstream);
+            refusal.note = Some(note.into());
+            Ending { outcome, answer: Answer::Own(Box::new(refusal)), at: now }
+        })
+        .is_ok()
+    }
+
     /// Cancels the call where it stands. The loser is told how it had ended.
     pub fn cancel(&self, by: CancelledBy, now: Instant) -> Result<Phase, Arc<Ending>> {
         let mut phase = Phase::Queued;

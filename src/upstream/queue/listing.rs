@@ -94,6 +94,20 @@ impl<J: Clone> Core<J> {
         Rows { rows, next, stale: false }
     }
 
+    /// Every entry in no order, by its place alone: whoever has to find all jobs after a panic does not depend
+    /// on the links between them.
+    pub fn entries(&self) -> impl Iterator<Item = (EntryId, RowState, &J)> {
+        self.slab.live().filter_map(|(place, entry)| {
+            let state = match entry.state {
+                State::Queued => RowState::Queued,
+                State::Running => RowState::Running,
+                State::Lingering => RowState::Lingering,
+                State::Free => return None,
+            };
+            entry.job.as_ref().map(|job| (self.slab.id(place), state, job))
+        })
+    }
+
     /// One entry, as a listing shows it.
     pub fn row(&self, id: EntryId) -> Option<Row<J>> {
         let place = self.slab.find(id)?;
