@@ -3,12 +3,26 @@
 //! [`Upstream`] is what the rest of the daemon holds. Calls go in through [`Upstream::offer`], which never
 //! waits; the actor decides; the connection runs; the call's ticket tells its caller.
 
+mod actor;
 pub mod connection;
+pub mod gates;
 mod handle;
+mod latency;
+mod link;
+mod lists;
 pub mod queue;
+mod saturation;
 pub mod shared;
+pub mod supervisor;
 pub mod transport;
 
 pub use connection::{Connection, Run, RunId};
+pub use gates::Gates;
 pub use handle::{Edited, List, ListItem, ListKind, Page, Row, RowState, Status, Unavailable, Upstream, UpstreamState};
 pub use shared::UpstreamShared;
+pub use supervisor::Supervisor;
+
+#[cfg(all(test, not(forebay_loom)))]
+mod scripted;
+#[cfg(all(test, not(forebay_loom)))]
+mod tests;

@@ -1,13 +1,26 @@
 //! [`Upstream`]: what the rest of the daemon holds of one server.
 
+use super::actor::control::{Edit, ListCalls, Refresh, Restart, ShutDown};
+use super::actor::{UpstreamActor, configured_processes};
 use super::connection::{AskError, Connection, Report, ServerInfo};
-use super::shared::UpstreamShared;
+use super::link::{Link, LinkState};
+use super::lists;
+use super::shared::{Switch, UpstreamShared};
+use super::supervisor::Supervisor;
 use crate::call::Call;
 use crate::caller::Lane;
-use crate::config::Limits;
+use crate::config::{Limits, UpstreamConfig};
+use crate::outcome::{CancelledBy, Outcome};
 use bytes::Bytes;
+use kameo::error::SendError;
+use kameo::message::Message;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a question to the actor may take in all; it takes microseconds unless the actor is dead.
+const CONTROL: Duration = Duration::from_secs(5);
 
 /// One server: its actor, its connection, its cached lists.
 pub struct Upstream {
@@ -96,7 +109,7 @@ pub enum RowState {
 }
 
 /// A part of a listing, and where the next part begins.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, kameo::Reply)]
 pub struct Page {
     pub rows: Vec<Row>,
     pub next: Option<u64>,
@@ -108,7 +121,7 @@ pub struct Page {
 pub struct Unavailable;
 
 /// What became of a change to one call (rule R25).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, kameo::Reply)]
 pub enum Edited {
     Changed,
     AlreadyRunning,
@@ -116,8 +129,9 @@ pub enum Edited {
 }
 
 impl Upstream {
-    /// Starts the actor and, unless it starts on demand, the connection.
-    pub fn start(shared: Arc<UpstreamShared>, connection: Arc<dyn Connection>) -> Arc<Self> {
+    /// Starts the actor under `supervisor`, on its runtime, and, unless it starts on demand, the connection.
+    pub fn start(shared: Arc<UpstreamShared>, connection: Arc<dyn Connection>, supervisor: &Supervisor) -> Arc<Self> {
+        supervisor.adopt(&shared, &connection);
         Arc::new(Upstream { shared, connection })
     }
 
@@ -130,68 +144,168 @@ impl Upstream {
     }
 
     /// Puts a call before the actor. Never waits; a call that cannot be taken ends at once.
-    pub fn offer(&self, _call: Arc<Call>) {
-        todo!()
+    pub fn offer(&self, call: Arc<Call>) {
+        self.shared.submit(call);
     }
 
     /// Figures of this moment.
     pub fn status(&self) -> Status {
-        todo!()
+        let shared = &self.shared;
+        let now = Instant::now();
+        let link = shared.link.borrow().clone();
+        let failed = shared.failed.load(Relaxed);
+        let config = shared.config.load();
+        let figures = &shared.figures;
+        let queued = figures.queued.load(Relaxed);
+        let latency = shared.latency.lock().figures(now);
+        let oldest = match figures.oldest.load(Relaxed) {
+            0 => Duration::ZERO,
+            micros => now.saturating_duration_since(shared.instant(micros)),
+        };
+        let fault: Option<Arc<str>> =
+            if failed { Some("its actor keeps failing".into()) } else { link.fault().cloned() };
+        let outcomes = shared.ledger.read().outcomes;
+        let refused = (0..Outcome::COUNT)
+            .filter(|index| matches!(Outcome::labels(*index).0, "refused" | "displaced" | "expired"));
+        Status {
+            state: self.state(&link, failed, &config, now),
+            fault,
+            retry_in: link.retry_at().map(|at| at.saturating_duration_since(now)),
+            running: figures.running.load(Relaxed),
+            lingering: figures.lingering.load(Relaxed),
+            max_concurrent: figures.limit.load(Relaxed),
+            queued,
+            queue_size: config.limits.queue_size,
+            oldest_wait: oldest,
+            p50: latency.map(|(p50, _)| p50),
+            p95: latency.map(|(_, p95)| p95),
+            refused: refused.map(|index| outcomes[index]).sum(),
+        }
+    }
+
+    fn state(&self, link: &Link, failed: bool, config: &UpstreamConfig, now: Instant) -> UpstreamState {
+        if self.shared.is_closed() {
+            return UpstreamState::Draining;
+        }
+        match self.shared.switch() {
+            Switch::Draining => return UpstreamState::Draining,
+            Switch::Drained => return UpstreamState::Drained,
+            Switch::Paused => return UpstreamState::Paused,
+            Switch::Open => {}
+        }
+        match &link.state {
+            _ if failed => UpstreamState::Down,
+            LinkState::Down { .. } | LinkState::Final { .. } => UpstreamState::Down,
+            LinkState::Starting => UpstreamState::Starting,
+            LinkState::Asleep => UpstreamState::Asleep,
+            LinkState::Up { .. } if self.shared.saturation.is_on(self.shared.micros(now)) => UpstreamState::Saturated,
+            LinkState::Up { processes } if *processes < configured_processes(config) => UpstreamState::Degraded,
+            LinkState::Up { .. } => UpstreamState::Up,
+        }
     }
 
     /// What the server said of itself; connects it first if it sleeps, and waits at most `timeout`.
-    pub async fn server(&self, _timeout: Duration) -> Result<Arc<ServerInfo>, AskError> {
-        todo!()
+    pub async fn server(&self, timeout: Duration) -> Result<Arc<ServerInfo>, AskError> {
+        let mut link = self.shared.link.subscribe();
+        self.shared.wanted.store(true, Relaxed);
+        self.shared.wake.notify_one();
+        let known = async {
+            loop {
+                let state = link.borrow_and_update().state.clone();
+                match state {
+                    LinkState::Up { .. } => {
+                        if let Some(server) = self.connection.server() {
+                            return Ok(server);
+                        }
+                    }
+                    LinkState::Final { fault } => return Err(AskError::Down(fault.to_string())),
+                    LinkState::Asleep | LinkState::Starting | LinkState::Down { .. } => {}
+                }
+                if link.changed().await.is_err() {
+                    return Err(AskError::Down("it has been removed".into()));
+                }
+            }
+        };
+        match tokio::time::timeout(timeout, known).await {
+            Ok(answer) => answer,
+            Err(_) => Err(match self.shared.link.borrow().fault() {
+                Some(fault) => AskError::Down(fault.to_string()),
+                None => AskError::TimedOut(timeout),
+            }),
+        }
     }
 
-    /// A whole list from the cache, or fetched once for all who wait.
-    pub async fn list(&self, _kind: ListKind) -> Result<Arc<List>, AskError> {
-        todo!()
+    /// A whole list from the cache, or fetched once for all who wait. If it cannot be fetched, the list as it
+    /// was last known.
+    pub async fn list(&self, kind: ListKind) -> Result<Arc<List>, AskError> {
+        if let Some(list) = self.shared.lists.fresh(kind) {
+            return Ok(list);
+        }
+        let timeout = self.shared.config.load().connect_timeout;
+        if let Err(error) = self.server(timeout).await {
+            return self.shared.lists.known(kind).ok_or(error);
+        }
+        lists::get(&self.shared, kind, &self.connection).await
     }
 
     /// The list if it is cached and fresh.
-    pub fn cached_list(&self, _kind: ListKind) -> Option<Arc<List>> {
-        todo!()
+    pub fn cached_list(&self, kind: ListKind) -> Option<Arc<List>> {
+        self.shared.lists.fresh(kind)
+    }
+
+    /// The list as it was last known, fresh or not; for looking a tool up without waiting.
+    pub fn known_list(&self, kind: ListKind) -> Option<Arc<List>> {
+        self.shared.lists.known(kind)
     }
 
     /// Rows from `cursor` on (0 is the first), at most `limit` (at most 256).
-    pub async fn page(&self, _cursor: u64, _limit: usize) -> Result<Page, Unavailable> {
-        todo!()
+    pub async fn page(&self, cursor: u64, limit: usize) -> Result<Page, Unavailable> {
+        self.ask(ListCalls { cursor, limit }).await
     }
 
     /// Nothing is dispatched any more; arrivals queue.
     pub async fn pause(&self) -> Result<(), Unavailable> {
-        todo!()
+        self.switch_to(Switch::Paused).await
     }
 
     /// Ends a pause or a drain.
     pub async fn resume(&self) -> Result<(), Unavailable> {
-        todo!()
+        self.switch_to(Switch::Open).await
     }
 
-    /// Arrivals are refused, what is queued runs.
+    /// Arrivals are refused, what is queued runs. Ends a pause.
     pub async fn drain(&self) -> Result<(), Unavailable> {
-        todo!()
+        self.switch_to(Switch::Draining).await
     }
 
     /// Replaces the children or connections; running calls end lost.
     pub async fn restart(&self) -> Result<(), Unavailable> {
-        todo!()
+        self.ask(Restart).await
     }
 
     /// Puts new limits in force. They hold from the moment this returns.
-    pub async fn set_limits(&self, _limits: Limits) -> Result<(), Unavailable> {
-        todo!()
+    pub async fn set_limits(&self, limits: Limits) -> Result<(), Unavailable> {
+        let mut config = UpstreamConfig::clone(&self.shared.config.load());
+        config.limits = limits;
+        self.set_config(Arc::new(config)).await
     }
 
-    /// Moves a queued call to another lane, or moves its queue expiry by `extend`.
+    /// Puts a changed config in force, as far as it is the queue's: limits and tools. What concerns the
+    /// connection needs a restart.
+    pub async fn set_config(&self, config: Arc<UpstreamConfig>) -> Result<(), Unavailable> {
+        self.shared.reconfigure(config);
+        self.ask(Refresh).await
+    }
+
+    /// Moves a queued call to another lane, or moves its queue expiry by `extend`, at most to its caller's own
+    /// deadline or one hour from now (rule R25).
     pub async fn edit(
         &self,
-        _call: &Arc<Call>,
-        _lane: Option<Lane>,
-        _extend: Option<Duration>,
+        call: &Arc<Call>,
+        lane: Option<Lane>,
+        extend: Option<Duration>,
     ) -> Result<Edited, Unavailable> {
-        todo!()
+        self.ask(Edit { call: call.clone(), lane, extend }).await
     }
 
     /// Pids, restarts, stderr.
@@ -199,9 +313,88 @@ impl Upstream {
         self.connection.report()
     }
 
+    /// Lives of the actor after its first.
+    pub fn actor_restarts(&self) -> u64 {
+        self.shared.figures.restarts.load(Relaxed)
+    }
+
+    /// Slots given up although their call had not been ended by the server (`after_cancel = "release"`).
+    pub fn released(&self) -> u64 {
+        self.shared.figures.released.load(Relaxed)
+    }
+
     /// Takes the upstream out of service (rule R3): drains until `drain_timeout`, answers the rest, closes
     /// the connection, stops the actor.
-    pub async fn remove(&self, _drain_timeout: Duration) {
-        todo!()
+    pub async fn remove(&self, drain_timeout: Duration) {
+        self.shared.close();
+        self.shared.set_switch(Switch::Draining);
+        let dry = async {
+            loop {
+                let told = self.shared.dry.notified();
+                tokio::pin!(told);
+                told.as_mut().enable();
+                if self.shared.switch() == Switch::Drained {
+                    return;
+                }
+                told.await;
+            }
+        };
+        let _ = tokio::time::timeout(drain_timeout, dry).await;
+        // At most one slice of the queue a message, so that the actor stays responsive.
+        while let Ok(true) = self.ask(ShutDown).await {}
+        self.connection.close().await;
+        let actor = self.shared.actor.borrow().clone();
+        if let Some(actor) = actor {
+            let stopped = async {
+                let _ = actor.stop_gracefully().await;
+                let _ = actor.wait_for_shutdown_result().await;
+            };
+            let _ = tokio::time::timeout(CONTROL, stopped).await;
+        }
+        self.shared.actor.send_replace(None);
+        // Calls that met the closed door while nobody was there to look.
+        while let Some(call) = self.shared.next_submit() {
+            let _ = call.cancel(CancelledBy::Shutdown, Instant::now());
+        }
+    }
+
+    async fn switch_to(&self, switch: Switch) -> Result<(), Unavailable> {
+        self.shared.set_switch(switch);
+        self.ask(Refresh).await
+    }
+
+    /// Asks the actor, within a bound. A message that a restart of the actor swallowed is sent again.
+    async fn ask<M, R>(&self, message: M) -> Result<R, Unavailable>
+    where
+        M: Clone + Send + 'static,
+        UpstreamActor: Message<M>,
+        <UpstreamActor as Message<M>>::Reply: kameo::Reply<Ok = R>,
+    {
+        let mut actors = self.shared.actor.subscribe();
+        let asked = async {
+            loop {
+                let actor = match actors.wait_for(Option::is_some).await {
+                    Ok(actor) => actor.clone(),
+                    Err(_) => None,
+                };
+                let actor = actor.ok_or(Unavailable)?;
+                match actor.ask(message.clone()).send().await {
+                    Ok(reply) => return Ok(reply),
+                    Err(SendError::ActorRestarting(_) | SendError::ActorStopped) => {
+                        tokio::task::yield_now().await;
+                    }
+                    Err(SendError::ActorNotRunning(_)) if self.shared.is_closed() => return Err(Unavailable),
+                    Err(SendError::ActorNotRunning(_)) => {
+                        if actors.changed().await.is_err() {
+                            return Err(Unavailable);
+                        }
+                    }
+                    Err(SendError::MailboxFull(_) | SendError::HandlerError(_) | SendError::Timeout(_)) => {
+                        return Err(Unavailable);
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(CONTROL, asked).await.unwrap_or(Err(Unavailable))
     }
 }

@@ -1,14 +1,27 @@
-//! What outlives an incarnation of an upstream's actor (rule R2): rings, ledger, live limits, switches.
+//! What outlives an incarnation of an upstream's actor (rule R2): rings, ledger, live limits, switches, caches,
+//! and the figures that are read without asking the actor.
 
+use super::actor::UpstreamActor;
 use super::connection::{Completion, LinkEvent};
+use super::gates::{Grant, Sink};
+use super::latency::Latency;
+use super::link::{Link, LinkState};
+use super::lists::Lists;
+use super::saturation::Saturation;
 use crate::call::Call;
-use crate::config::UpstreamConfig;
+use crate::config::{Start, UpstreamConfig};
 use crate::ledger::Ledger;
+use crate::outcome::{Outcome, Reason, Refusal, Scope};
 use arc_swap::ArcSwap;
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use kameo::actor::ActorRef;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use tokio::sync::Notify;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 /// Shared by the handle, the actor, the connection and its workers.
 pub struct UpstreamShared {
@@ -16,32 +29,99 @@ pub struct UpstreamShared {
     pub config: ArcSwap<UpstreamConfig>,
     pub ledger: Arc<Ledger>,
     /// Calls on their way into the queue. Large enough that full means the queue is full too (rule R21).
-    pub(crate) submits: ArcSwap<ArrayQueue<Arc<Call>>>,
-    /// Slots given back. Pushed from `Drop`, so a push must not be able to fail.
+    submits: ArcSwap<ArrayQueue<Arc<Call>>>,
+    /// Submit rings that were replaced by larger ones; emptied before the current one is.
+    retired: Mutex<Vec<Arc<ArrayQueue<Arc<Call>>>>>,
+    has_retired: AtomicBool,
+    /// Slots given back. Pushed from `Drop`, so a push must not be able to fail; at most one a slot.
     pub(crate) completions: SegQueue<Completion>,
-    /// Calls that ended while queued or running and have to be unlinked or stopped.
+    /// Calls that ended while queued or running and have to be unlinked or stopped; at most one a call.
     pub(crate) withdrawals: SegQueue<Arc<Call>>,
+    /// Few: a link changes at human speed.
     pub(crate) link_events: SegQueue<LinkEvent>,
+    /// Permits for parked flows; at most one a parked flow.
+    pub(crate) grants: SegQueue<Grant>,
     /// One permit is kept, so a push right before the actor waits is not missed.
     pub(crate) wake: Notify,
-    pub(crate) closed: AtomicBool,
+    /// No call is taken any more (rule R3).
+    closed: AtomicBool,
+    /// Told when a drain has run dry.
+    pub(crate) dry: Notify,
+    /// The actor is dead beyond its restart limit and waits for the supervisor's timer.
+    pub(crate) failed: AtomicBool,
+    /// Somebody wants the connection open although it starts on demand.
+    pub(crate) wanted: AtomicBool,
     pub(crate) incarnation: AtomicU32,
+    switch: AtomicU8,
+    /// The actor's mailbox; none between the lives of an actor.
+    pub(crate) actor: watch::Sender<Option<ActorRef<UpstreamActor>>>,
+    pub(crate) link: watch::Sender<Link>,
+    pub(crate) figures: Figures,
+    pub(crate) latency: Mutex<Latency>,
+    pub(crate) saturation: Saturation,
+    pub(crate) lists: Lists,
+    origin: Instant,
+}
+
+/// Figures that the actor publishes at the end of each turn.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) running: AtomicU32,
+    pub(crate) lingering: AtomicU32,
+    pub(crate) queued: AtomicU32,
+    /// The limit in force, processes considered; 0 is unlimited.
+    pub(crate) limit: AtomicU32,
+    /// When the oldest queued call arrived, in microseconds since the origin; 0 for none.
+    pub(crate) oldest: AtomicU64,
+    /// Slots given up although the upstream had not ended their call (`after_cancel = "release"`).
+    pub(crate) released: AtomicU64,
+    /// Lives of the actor after its first.
+    pub(crate) restarts: AtomicU64,
+    /// Turns that the actor took.
+    pub(crate) turns: AtomicU64,
+}
+
+/// Whether calls are taken and dispatched, as an operator has set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Switch {
+    Open = 0,
+    /// Nothing is dispatched, arrivals queue.
+    Paused = 1,
+    /// Arrivals are refused, what is queued runs.
+    Draining = 2,
+    /// Drained dry; still refusing.
+    Drained = 3,
 }
 
 impl UpstreamShared {
     pub fn new(config: Arc<UpstreamConfig>) -> Arc<Self> {
-        let places = places(&config);
+        let now = Instant::now();
         Arc::new(UpstreamShared {
             name: config.name.clone(),
-            config: ArcSwap::new(config),
             ledger: Arc::new(Ledger::default()),
-            submits: ArcSwap::from_pointee(ArrayQueue::new(places)),
+            submits: ArcSwap::from_pointee(ArrayQueue::new(places(&config))),
+            retired: Mutex::default(),
+            has_retired: AtomicBool::new(false),
             completions: SegQueue::new(),
             withdrawals: SegQueue::new(),
             link_events: SegQueue::new(),
+            grants: SegQueue::new(),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
+            dry: Notify::new(),
+            failed: AtomicBool::new(false),
+            wanted: AtomicBool::new(config.start == Start::Eager),
             incarnation: AtomicU32::new(0),
+            switch: AtomicU8::new(Switch::Open as u8),
+            actor: watch::Sender::new(None),
+            link: watch::Sender::new(Link::new(config.start == Start::OnDemand)),
+            figures: Figures::default(),
+            latency: Mutex::new(Latency::new(now)),
+            saturation: Saturation::default(),
+            lists: Lists::default(),
+            origin: now,
+            config: ArcSwap::new(config),
         })
     }
 
@@ -65,7 +145,159 @@ impl UpstreamShared {
 
     /// Whether the upstream takes no calls any more.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed)
+        self.closed.load(SeqCst)
+    }
+
+    /// Puts a call into the submit ring. Never waits; a call that cannot be taken ends at once.
+    pub(crate) fn submit(&self, call: Arc<Call>) {
+        if let Some((reason, note)) = self.door_shut() {
+            return self.turn_away(&call, reason, note);
+        }
+        let ours = call.clone();
+        match self.submits.load().push(call) {
+            Ok(()) => self.wake.notify_one(),
+            Err(call) => {
+                self.saturation.refused(self.micros(Instant::now()));
+                return self.turn_away(&call, Reason::QueueFull, None);
+            }
+        }
+        // Whoever closed the door may have emptied the ring before this push: the call is taken back by its
+        // ticket, and the ring's entry is dropped by whoever finds it.
+        if self.is_closed() {
+            self.turn_away(&ours, Reason::Draining, None);
+        }
+    }
+
+    /// The next submitted call, rings that were replaced first.
+    pub(crate) fn next_submit(&self) -> Option<Arc<Call>> {
+        if self.has_retired.load(SeqCst) {
+            let mut retired = self.retired.lock();
+            // Nobody finds a retired ring any more; one that nobody holds either stays empty.
+            retired.retain(|ring| {
+                let held = Arc::strong_count(ring) > 1;
+                // Whoever held it may have pushed just before letting go.
+                fence(Acquire);
+                held || !ring.is_empty()
+            });
+            if retired.is_empty() {
+                self.has_retired.store(false, SeqCst);
+            }
+            if let Some(call) = retired.iter().find_map(|ring| ring.pop()) {
+                return Some(call);
+            }
+        }
+        self.submits.load().pop()
+    }
+
+    pub(crate) fn has_submits(&self) -> bool {
+        self.has_retired.load(SeqCst) || !self.submits.load().is_empty()
+    }
+
+    /// Puts a changed config in force, with a larger submit ring if it needs one.
+    pub(crate) fn reconfigure(&self, config: Arc<UpstreamConfig>) {
+        let wanted = places(&config);
+        self.config.store(config);
+        if self.submits.load().capacity() < wanted {
+            let mut retired = self.retired.lock();
+            let old = self.submits.swap(Arc::new(ArrayQueue::new(wanted)));
+            retired.push(old);
+            self.has_retired.store(true, SeqCst);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Closes the door for good; what is in the submit ring is still taken in.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn switch(&self) -> Switch {
+        match self.switch.load(SeqCst) {
+            1 => Switch::Paused,
+            2 => Switch::Draining,
+            3 => Switch::Drained,
+            _ => Switch::Open,
+        }
+    }
+
+    pub(crate) fn set_switch(&self, switch: Switch) {
+        self.switch.store(switch as u8, SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// `draining -> drained`, if it is still draining.
+    pub(crate) fn ran_dry(&self) {
+        let dry = self.switch.compare_exchange(Switch::Draining as u8, Switch::Drained as u8, SeqCst, SeqCst);
+        if dry.is_ok() {
+            self.dry.notify_waiters();
+        }
+    }
+
+    /// Turns that the actor took, to show that an idle upstream takes none.
+    #[cfg(test)]
+    pub(crate) fn turns(&self) -> u64 {
+        self.figures.turns.load(Relaxed)
+    }
+
+    /// Fills the figures of a refusal in, as they were published last.
+    pub(crate) fn fill(&self, refusal: &mut Refusal) {
+        let figures = &self.figures;
+        let config = self.config.load();
+        refusal.active = Some(figures.running.load(Relaxed) + figures.lingering.load(Relaxed));
+        refusal.max_concurrent = Some(figures.limit.load(Relaxed));
+        refusal.queued = Some(figures.queued.load(Relaxed));
+        refusal.queue_size = Some(config.limits.queue_size);
+        refusal.queue_timeout_ms = config.limits.queue_timeout.map(|wait| wait.as_millis() as u64);
+    }
+
+    /// Microseconds since the upstream was made; at least 1, so that 0 can stand for never.
+    pub(crate) fn micros(&self, at: Instant) -> u64 {
+        (at.saturating_duration_since(self.origin).as_micros() as u64).max(1)
+    }
+
+    pub(crate) fn instant(&self, micros: u64) -> Instant {
+        self.origin + Duration::from_micros(micros)
+    }
+
+    /// Why nothing is taken at this moment.
+    fn door_shut(&self) -> Option<(Reason, Option<Arc<str>>)> {
+        if self.is_closed() || matches!(self.switch(), Switch::Draining | Switch::Drained) {
+            return Some((Reason::Draining, None));
+        }
+        self.failed
+            .load(Relaxed)
+            .then(|| (Reason::UpstreamDown, Some("its actor keeps failing and is restarted after a rest".into())))
+    }
+
+    fn turn_away(&self, call: &Call, reason: Reason, note: Option<Arc<str>>) {
+        let scope = if reason == Reason::QueueFull { Scope::Entries } else { Scope::Upstream };
+        let mut refusal = call.refusal(Outcome::Refused(reason), scope);
+        self.fill(&mut refusal);
+        refusal.note = note;
+        if reason == Reason::UpstreamDown {
+            refusal.retry_after_ms = Some(1000);
+        }
+        call.refuse(refusal, Instant::now());
+    }
+}
+
+impl Sink for UpstreamShared {
+    fn grant(&self, grant: Grant) {
+        self.grants.push(grant);
+        self.wake.notify_one();
+    }
+}
+
+impl AsRef<Lists> for UpstreamShared {
+    fn as_ref(&self) -> &Lists {
+        &self.lists
+    }
+}
+
+impl LinkState {
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self, LinkState::Up { .. })
     }
 }
 

@@ -1,0 +1,163 @@
+//! What comes by mailbox: steering, listings, changes of single calls. Handlers never wait.
+//!
+//! Switches and limits live in [`UpstreamShared`](super::super::UpstreamShared); their messages only say
+//! "look again", so that a restart in between loses none of them.
+
+use super::UpstreamActor;
+use super::turn::SLICE;
+use crate::call::Call;
+use crate::caller::Lane;
+use crate::upstream::handle::{Edited, Page, Row};
+use crate::upstream::link::LinkState;
+use crate::upstream::queue::EntryId;
+use crate::upstream::shared::Switch;
+use kameo::message::{Context, Message};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
+
+/// How far from now an edit may move a queue expiry (rule R25).
+const LATEST_EXPIRY: Duration = Duration::from_secs(3600);
+
+/// Looks at switches and limits again; they are in force when this is answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Refresh;
+
+/// Closes the connection and opens it again; what runs ends lost.
+#[derive(Clone, Copy)]
+pub(crate) struct Restart;
+
+/// Asks for a part of the listing.
+#[derive(Clone, Copy)]
+pub(crate) struct ListCalls {
+    pub(crate) cursor: u64,
+    pub(crate) limit: usize,
+}
+
+/// Changes a queued call (rule R25).
+#[derive(Clone)]
+pub(crate) struct Edit {
+    pub(crate) call: Arc<Call>,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) extend: Option<Duration>,
+}
+
+/// Answers what waits and what runs `cancelled` by shutdown, a slice at a time; answers whether there is more.
+#[derive(Clone, Copy)]
+pub(crate) struct ShutDown;
+
+/// Makes the actor panic. For tests of what a restart keeps.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+pub(crate) struct PanicForTest;
+
+impl Message<Refresh> for UpstreamActor {
+    type Reply = ();
+
+    async fn handle(&mut self, _: Refresh, _: &mut Context<Self, ()>) {
+        self.read_clock();
+        self.apply_config();
+        // A raised limit or an ended pause is in force before the answer, not a turn later.
+        self.dispatch();
+        self.publish();
+    }
+}
+
+impl Message<Restart> for UpstreamActor {
+    type Reply = ();
+
+    async fn handle(&mut self, _: Restart, _: &mut Context<Self, ()>) {
+        self.read_clock();
+        self.lose_running("the upstream was restarted by an operator");
+        self.giving_up = false;
+        self.shared.lists.invalidate();
+        while self.shared.link_events.pop().is_some() {}
+        self.link.state = LinkState::Starting;
+        self.link.busy_until = None;
+        self.connection.reset("restarted by an operator");
+        self.connection.open();
+        self.publish_link();
+    }
+}
+
+impl Message<ListCalls> for UpstreamActor {
+    type Reply = Page;
+
+    async fn handle(&mut self, ListCalls { cursor, limit }: ListCalls, _: &mut Context<Self, Page>) -> Page {
+        self.read_clock();
+        let part = self.core.page(cursor, limit.clamp(1, SLICE));
+        let rows = part.rows.into_iter().map(|row| Row {
+            call: row.job,
+            state: row.state,
+            position: row.position,
+            left: row.due.map(|due| due.since(self.now)),
+        });
+        Page { rows: rows.collect(), next: part.next }
+    }
+}
+
+impl Message<Edit> for UpstreamActor {
+    type Reply = Edited;
+
+    async fn handle(&mut self, edit: Edit, _: &mut Context<Self, Edited>) -> Edited {
+        self.read_clock();
+        self.edit(&edit)
+    }
+}
+
+impl Message<ShutDown> for UpstreamActor {
+    type Reply = bool;
+
+    async fn handle(&mut self, _: ShutDown, _: &mut Context<Self, bool>) -> bool {
+        self.read_clock();
+        // Nothing that waits may start in the place of what is stopped.
+        self.shared.set_switch(Switch::Draining);
+        while let Some(call) = self.shared.next_submit() {
+            self.in_hand = Some(call.clone());
+            let _ = call.cancel(crate::outcome::CancelledBy::Shutdown, self.clock);
+            self.in_hand = None;
+        }
+        let more = self.shut_down_slice();
+        if !more {
+            self.shut_down_running();
+        }
+        self.publish();
+        more
+    }
+}
+
+#[cfg(test)]
+impl Message<PanicForTest> for UpstreamActor {
+    type Reply = ();
+
+    async fn handle(&mut self, _: PanicForTest, _: &mut Context<Self, ()>) {
+        panic!("asked to panic by a test");
+    }
+}
+
+impl UpstreamActor {
+    fn edit(&mut self, edit: &Edit) -> Edited {
+        match edit.call.ticket.state() {
+            crate::call::State::Running => return Edited::AlreadyRunning,
+            crate::call::State::Finished => return Edited::Unknown,
+            crate::call::State::Submitted | crate::call::State::Queued => {}
+        }
+        let entry = edit.call.entry.load(Acquire);
+        if entry == 0 {
+            return Edited::Unknown;
+        }
+        let id = EntryId(entry);
+        if let Some(lane) = edit.lane {
+            match self.core.set_lane(id, lane) {
+                Edited::Changed => edit.call.set_lane(lane),
+                refused @ (Edited::AlreadyRunning | Edited::Unknown) => return refused,
+            }
+        }
+        if let Some(extend) = edit.extend {
+            // A call without a limit on its wait has no expiry to move.
+            let Some(due) = self.core.row(id).and_then(|row| row.due) else { return Edited::Changed };
+            return self.core.set_expiry(id, due.after(extend).min(self.now.after(LATEST_EXPIRY)));
+        }
+        Edited::Changed
+    }
+}

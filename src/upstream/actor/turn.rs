@@ -1,0 +1,322 @@
+//! One turn of the actor (rule R20): all that came back, what was withdrawn, what the link and the gates say;
+//! dispatch; at most 256 newcomers; dispatch. No step waits.
+
+use super::{Flight, UpstreamActor, tool_of};
+use crate::call::{Call, State};
+use crate::outcome::{Outcome, Reason, Scope};
+use crate::upstream::connection::{Completion, How, LinkEvent, Run, RunId, StopReason};
+use crate::upstream::link::{Effect, LinkState};
+use crate::upstream::queue::{Admitted, EntryId, Next, Offer, Withdrawn};
+use crate::upstream::shared::Switch;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Newcomers, due times and entries given up in one turn; about 70 us of work.
+pub(super) const SLICE: usize = 256;
+/// How often the age of the oldest queued call is looked up.
+const OLDEST_EVERY: Duration = Duration::from_millis(100);
+/// A call is handed to its connection this often at most when nothing of it was written (rule R5).
+const ATTEMPTS: u32 = 4;
+
+impl UpstreamActor {
+    /// Does one turn; whether more is waiting than one turn may do.
+    pub(super) fn turn(&mut self) -> bool {
+        self.read_clock();
+        let shared = self.shared.clone();
+        shared.figures.turns.fetch_add(1, Relaxed);
+        while let Some(completion) = shared.completions.pop() {
+            self.completed(completion);
+        }
+        while let Some(event) = shared.link_events.pop() {
+            self.link_event(event);
+        }
+        for _ in 0..4 * SLICE {
+            let Some(call) = shared.withdrawals.pop() else { break };
+            self.withdrawn(&call);
+        }
+        while let Some(grant) = shared.grants.pop() {
+            if let Some(flow) = self.door.granted(grant) {
+                self.core.unpark(flow);
+            }
+        }
+        if shared.wanted.swap(false, AcqRel) {
+            self.wake_connection();
+        }
+        let late = self.take_due();
+        let giving_up = self.giving_up && self.give_up_slice();
+        self.dispatch();
+        let more = self.take_submits();
+        self.dispatch();
+        self.door.pass_on();
+        self.publish();
+        more || late || giving_up || !shared.withdrawals.is_empty()
+    }
+
+    pub(super) fn read_clock(&mut self) {
+        self.clock = Instant::now();
+        self.now = self.moment(self.clock);
+        self.door.now = self.clock;
+    }
+
+    /// Runs whatever may run now.
+    pub(super) fn dispatch(&mut self) {
+        let rests = !self.link.can_run(self.clock) || self.shared.switch() == Switch::Paused;
+        self.core.pause(rests);
+        while let Some(next) = self.core.next(self.now, &mut self.door) {
+            match next {
+                Next::Run(id, call) => self.hand_over(id, call),
+                Next::Expired(_, call) => self.expire(&call),
+                Next::Gone(_, call) => call.entry.store(0, Relaxed),
+            }
+        }
+    }
+
+    /// Gives a call whose ticket has just moved to `running` to the connection.
+    fn hand_over(&mut self, id: EntryId, call: Arc<Call>) {
+        let permits = self.door.permits();
+        call.entry.store(id.0, Relaxed);
+        let run = RunId { incarnation: self.incarnation, entry: id.0 };
+        let by_limit = self.call_timeout(&call).and_then(|limit| self.clock.checked_add(limit));
+        let until = [by_limit, call.deadline].into_iter().flatten().min();
+        if let Some(until) = until {
+            self.core.run_until(id, self.moment(until));
+        }
+        let place = id.0 as u32 as usize;
+        if self.flights.len() <= place {
+            self.flights.resize_with(place + 1, || None);
+        }
+        self.flights[place] = Some(Flight { id, run, _permits: permits, started: self.clock });
+        self.connection.begin(Run::new(call, run, until, self.shared.clone(), self.clock));
+    }
+
+    /// A slot came back.
+    fn completed(&mut self, completion: Completion) {
+        // A slot of a former life is not ours to free; its call has been ended with that life.
+        if completion.id.incarnation != self.incarnation {
+            return;
+        }
+        let id = EntryId(completion.id.entry);
+        if let How::Unsent(call) = &completion.how
+            && self.hand_back(id, call)
+        {
+            return;
+        }
+        // The permits are given back after the core has the slot, so that a grant finds it free.
+        let flight = self.take_flight(id);
+        if let Some(call) = self.core.complete(id, completion.slot_time) {
+            call.entry.store(0, Relaxed);
+            self.shared.latency.lock().add(completion.slot_time, self.clock);
+            if call.ticket.state() != State::Finished {
+                call.lose("the connection gave the call up without an answer", self.clock);
+            }
+        }
+        drop(flight);
+    }
+
+    /// Returns a call of which nothing was written to the head of its flow (rule R5).
+    fn hand_back(&mut self, id: EntryId, call: &Arc<Call>) -> bool {
+        if call.attempt() >= ATTEMPTS {
+            let mut refusal = call.refusal(Outcome::Lost { sent: false }, Scope::Upstream);
+            refusal.note = Some("nothing could be sent, several times over".into());
+            call.refuse(refusal, self.clock);
+            return false;
+        }
+        if !call.ticket.hand_back() {
+            return false;
+        }
+        let flight = self.take_flight(id);
+        if !self.core.hand_back(id) {
+            call.lose("its place in the queue was gone", self.clock);
+            return false;
+        }
+        call.next_attempt();
+        drop(flight);
+        true
+    }
+
+    pub(super) fn take_flight(&mut self, id: EntryId) -> Option<Flight> {
+        let place = self.flights.get_mut(id.0 as u32 as usize)?;
+        if place.as_ref().is_some_and(|flight| flight.id == id) { place.take() } else { None }
+    }
+
+    /// A call ended that may still be here: unlinked if it waits, stopped if it runs.
+    fn withdrawn(&mut self, call: &Arc<Call>) {
+        let entry = call.entry.load(Acquire);
+        if entry == 0 || call.ticket.state() != State::Finished {
+            return;
+        }
+        let id = EntryId(entry);
+        match self.core.withdraw(id) {
+            Withdrawn::Queued(call) => call.entry.store(0, Relaxed),
+            Withdrawn::Running => self.stop(id, call),
+            Withdrawn::Lingering | Withdrawn::Unknown => {}
+        }
+    }
+
+    /// Asks the server to stop a running call that has ended for its caller; the slot lingers.
+    pub(super) fn stop(&mut self, id: EntryId, call: &Call) {
+        let why = match call.ticket.ending().map(|ending| ending.outcome) {
+            // The connection gave the answer itself: the slot is on its way back.
+            Some(Outcome::Completed { .. } | Outcome::UpstreamError | Outcome::Lost { .. }) | None => return,
+            Some(Outcome::TimedOut(_)) => StopReason::TimedOut,
+            Some(Outcome::Cancelled { by: crate::outcome::CancelledBy::Shutdown, .. }) => StopReason::Shutdown,
+            Some(Outcome::Cancelled { .. } | Outcome::Refused(_) | Outcome::Displaced | Outcome::Expired(_)) => {
+                StopReason::Cancelled
+            }
+        };
+        let until = self.lingers_until(call);
+        if self.core.linger(id, until) {
+            self.connection.stop(RunId { incarnation: self.incarnation, entry: id.0 }, why);
+        }
+    }
+
+    fn link_event(&mut self, event: LinkEvent) {
+        match self.link.apply(event, self.clock) {
+            Effect::Nothing | Effect::Rest => {}
+            Effect::CameUp => {
+                self.giving_up = false;
+                self.shared.lists.invalidate();
+                self.apply_settings();
+            }
+            Effect::Resized => self.apply_settings(),
+            Effect::WentDown => self.shared.lists.invalidate(),
+            Effect::GaveUp => {
+                self.shared.lists.invalidate();
+                self.giving_up = true;
+            }
+            Effect::ListsStale => self.shared.lists.invalidate(),
+        }
+        self.publish_link();
+    }
+
+    /// The first who wants an upstream that starts on demand has it started.
+    pub(super) fn wake_connection(&mut self) {
+        if self.link.state == LinkState::Asleep {
+            self.link.state = LinkState::Starting;
+            self.publish_link();
+            self.connection.open();
+        }
+    }
+
+    /// Takes newcomers in; whether there are more.
+    fn take_submits(&mut self) -> bool {
+        let shared = self.shared.clone();
+        for _ in 0..SLICE {
+            let Some(call) = shared.next_submit() else { return false };
+            self.in_hand = Some(call.clone());
+            self.admit(call);
+            self.in_hand = None;
+        }
+        shared.has_submits()
+    }
+
+    fn admit(&mut self, call: Arc<Call>) {
+        // Cancelled right behind its submission: nothing to do, and never executed.
+        if call.ticket.state() == State::Finished {
+            return;
+        }
+        if self.shared.switch() == Switch::Drained {
+            return self.refuse(&call, Reason::Draining, Scope::Upstream, None);
+        }
+        self.wake_connection();
+        let limits = &self.config.limits;
+        let expires = limits.queue_timeout.and_then(|wait| call.arrived.checked_add(wait));
+        let latest = [expires, call.deadline].into_iter().flatten().min();
+        let down = match self.link.refuses(latest) {
+            Some((fault, retry)) => Some((fault, retry)),
+            // Without a queue there is nowhere to wait for the link.
+            None if limits.queue_size == 0 && !self.link.state.is_up() => {
+                let fault = self.link.fault().cloned().unwrap_or_else(|| "it is being connected".into());
+                Some((fault, self.link.retry_at().or(Some(self.clock))))
+            }
+            None => None,
+        };
+        if let Some((fault, retry)) = down {
+            return self.refuse_down(&call, fault, retry);
+        }
+        let rights = call.caller.config.load();
+        let offer = Offer {
+            lane: call.lane(),
+            caller: call.caller.id,
+            caller_weight: rights.weight,
+            caller_limit: rights.max_concurrent,
+            tool: tool_of(&self.tools, &call),
+            weight: call.weight,
+            bytes: call.bytes(),
+            expires: expires.map(|at| self.moment(at)),
+            deadline: call.deadline.map(|at| self.moment(at)),
+            max_queued: rights.max_queued,
+            others_seen: self.recent.saw(call.caller.id, self.clock),
+            job: call,
+        };
+        // A newcomer may run at once only if the link lets it.
+        let rests = !self.link.can_run(self.clock) || self.shared.switch() == Switch::Paused;
+        self.core.pause(rests);
+        match self.core.offer(offer, self.now, &mut self.door) {
+            Admitted::Run(id, call) => self.hand_over(id, call),
+            Admitted::Queued { id, displaced } => self.queued(id, displaced),
+            Admitted::Refused { job, why, scope, retry } => {
+                let wait = self.core.retry_after(retry, self.rng.f64());
+                self.refuse(&job, why, scope, wait);
+            }
+            Admitted::Gone(_) => {}
+        }
+    }
+
+    fn queued(&mut self, id: EntryId, displaced: Option<(EntryId, Arc<Call>)>) {
+        if let Some((_, victim)) = displaced {
+            victim.entry.store(0, Relaxed);
+            self.displace(&victim);
+        }
+        let Some(call) = self.in_hand.take() else { return };
+        call.entry.store(id.0, Relaxed);
+        if !call.ticket.queue() {
+            // Ended between the look above and now: its place is free again at once.
+            let _ = self.core.withdraw(id);
+            call.entry.store(0, Relaxed);
+        }
+    }
+
+    /// Publishes the figures of this turn.
+    pub(super) fn publish(&mut self) {
+        let figures = self.core.figures();
+        let out = &self.shared.figures;
+        out.running.store(figures.running, Relaxed);
+        out.lingering.store(figures.lingering, Relaxed);
+        out.queued.store(figures.queued, Relaxed);
+        let unlimited = matches!(self.config.limits.max_concurrent, crate::config::Concurrency::Unlimited);
+        out.limit.store(if unlimited { 0 } else { self.limit() }, Relaxed);
+        self.publish_oldest(figures.queued);
+        self.shared.saturation.depth(figures.queued, figures.queue_size, self.now.0);
+        let busy = figures.running + figures.lingering + figures.queued > 0;
+        if !busy && self.shared.switch() == Switch::Draining && !self.shared.has_submits() {
+            self.shared.ran_dry();
+        }
+    }
+
+    /// Looked up ten times a second at most, since it costs a look at each caller that waits.
+    fn publish_oldest(&mut self, queued: u32) {
+        let out = &self.shared.figures.oldest;
+        if queued == 0 {
+            out.store(0, Relaxed);
+            self.oldest_is_stale = false;
+        } else if self.clock >= self.oldest_next {
+            out.store(self.core.oldest().map_or(0, |since| since.0.max(1)), Relaxed);
+            self.oldest_next = self.clock + OLDEST_EVERY;
+            self.oldest_is_stale = false;
+        } else {
+            self.oldest_is_stale = true;
+        }
+    }
+
+    pub(super) fn call_timeout(&self, call: &Call) -> Option<Duration> {
+        let own = call.tool.as_ref().and_then(|tool| self.config.tools.get(&**tool)?.call_timeout);
+        own.or(self.config.limits.call_timeout)
+    }
+
+    pub(super) fn moment(&self, at: Instant) -> crate::upstream::queue::Moment {
+        crate::upstream::queue::Moment(self.shared.micros(at))
+    }
+}

@@ -1,0 +1,273 @@
+//! A connection that does what a test tells it: calls are answered when told to, and everything that it was
+//! asked is on record. It keeps count of what a server would see in flight.
+
+use super::connection::{AskError, Connection, How, LinkEvent, Report, Run, RunId, ServerInfo, StopReason};
+use super::shared::UpstreamShared;
+use crate::call::CallId;
+use crate::protocol::version::Era;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const RESULT: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
+
+/// What a scripted server does when a run is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnStop {
+    /// It goes on as if nothing had been said.
+    Ignore,
+    /// It ends the call at once.
+    Honour,
+}
+
+/// What the connection was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Open,
+    Begin(CallId),
+    Stop(CallId, StopReason),
+    Recycle(CallId),
+    Reset,
+    Close,
+}
+
+pub(crate) struct Scripted {
+    shared: Arc<UpstreamShared>,
+    state: Mutex<State>,
+}
+
+struct State {
+    seen: Vec<Seen>,
+    runs: BTreeMap<RunId, Run>,
+    /// Calls that the server works on, whether or not forebay still waits for them.
+    at_server: BTreeMap<RunId, CallId>,
+    peak: usize,
+    up_on_open: Option<u32>,
+    on_stop: OnStop,
+    /// Answers to `ask`, in order; none waits for ever.
+    pages: VecDeque<Result<Bytes, AskError>>,
+    asked: Vec<String>,
+    /// Calls are answered as soon as they begin.
+    instant: bool,
+}
+
+impl Scripted {
+    /// Comes up with one process as soon as it is opened, and ignores stops.
+    pub(crate) fn new(shared: &Arc<UpstreamShared>) -> Arc<Self> {
+        Arc::new(Scripted {
+            shared: shared.clone(),
+            state: Mutex::new(State {
+                seen: Vec::new(),
+                runs: BTreeMap::new(),
+                at_server: BTreeMap::new(),
+                peak: 0,
+                up_on_open: Some(1),
+                on_stop: OnStop::Ignore,
+                pages: VecDeque::new(),
+                asked: Vec::new(),
+                instant: false,
+            }),
+        })
+    }
+
+    pub(crate) fn up_on_open(&self, processes: Option<u32>) {
+        self.state.lock().up_on_open = processes;
+    }
+
+    pub(crate) fn on_stop(&self, what: OnStop) {
+        self.state.lock().on_stop = what;
+    }
+
+    pub(crate) fn answer_instantly(&self, instant: bool) {
+        self.state.lock().instant = instant;
+    }
+
+    pub(crate) fn page(&self, page: Result<&'static str, AskError>) {
+        self.state.lock().pages.push_back(page.map(|text| Bytes::from_static(text.as_bytes())));
+    }
+
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.state.lock().asked.clone()
+    }
+
+    pub(crate) fn tell(&self, event: LinkEvent) {
+        self.shared.tell(event);
+    }
+
+    /// Calls that the server works on, in the order they came.
+    pub(crate) fn at_server(&self) -> Vec<CallId> {
+        self.state.lock().at_server.values().copied().collect()
+    }
+
+    /// The most calls that the server ever worked on at once.
+    pub(crate) fn peak(&self) -> usize {
+        self.state.lock().peak
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.state.lock().seen.clone()
+    }
+
+    pub(crate) fn began(&self, call: CallId) -> usize {
+        self.seen().iter().filter(|seen| **seen == Seen::Begin(call)).count()
+    }
+
+    /// The server answers a call, in time or late. False if it does not work on it.
+    pub(crate) fn answer(&self, call: CallId) -> bool {
+        match self.take(call) {
+            Some(run) => {
+                if run.call.ticket.ending().is_some() {
+                    run.release(How::Answered);
+                } else {
+                    run.answer(RESULT, Era::Legacy);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Answers the call that the server has worked on longest.
+    pub(crate) fn answer_next(&self) -> Option<CallId> {
+        let call = self.at_server().first().copied()?;
+        self.answer(call).then_some(call)
+    }
+
+    pub(crate) fn lose(&self, call: CallId, sent: bool) {
+        if let Some(run) = self.take(call) {
+            run.lost(sent, "the connection broke");
+        }
+    }
+
+    pub(crate) fn hand_back(&self, call: CallId) {
+        if let Some(run) = self.take(call) {
+            run.hand_back();
+        }
+    }
+
+    /// As a worker that panics: the run is dropped without a word.
+    pub(crate) fn drop_run(&self, call: CallId) {
+        drop(self.take(call));
+    }
+
+    /// The child dies: all that it worked on is lost, and it comes back after `retry_in`.
+    pub(crate) fn die(&self, retry_in: Duration) {
+        let runs = self.forget();
+        self.tell(LinkEvent::Down { fault: "exit code 1".into(), retry_in });
+        for run in runs {
+            run.lost(true, "exit code 1");
+        }
+    }
+
+    fn take(&self, call: CallId) -> Option<Run> {
+        let mut state = self.state.lock();
+        let id = state.at_server.iter().find(|(_, at)| **at == call).map(|(id, _)| *id)?;
+        state.at_server.remove(&id);
+        state.runs.remove(&id)
+    }
+
+    fn forget(&self) -> Vec<Run> {
+        let mut state = self.state.lock();
+        state.at_server.clear();
+        std::mem::take(&mut state.runs).into_values().collect()
+    }
+}
+
+impl Connection for Scripted {
+    fn open(&self) {
+        let mut state = self.state.lock();
+        state.seen.push(Seen::Open);
+        if let Some(processes) = state.up_on_open {
+            self.shared.tell(LinkEvent::Up { processes });
+        }
+    }
+
+    fn begin(&self, run: Run) {
+        let mut state = self.state.lock();
+        state.seen.push(Seen::Begin(run.call.id));
+        if state.instant {
+            state.peak = state.peak.max(state.at_server.len() + 1);
+            drop(state);
+            run.answer(RESULT, Era::Legacy);
+            return;
+        }
+        state.at_server.insert(run.id, run.call.id);
+        state.peak = state.peak.max(state.at_server.len());
+        state.runs.insert(run.id, run);
+    }
+
+    fn stop(&self, run: RunId, why: StopReason) {
+        let mut state = self.state.lock();
+        let Some(call) = state.at_server.get(&run).copied() else { return };
+        state.seen.push(Seen::Stop(call, why));
+        if state.on_stop == OnStop::Honour {
+            state.at_server.remove(&run);
+            let run = state.runs.remove(&run);
+            drop(state);
+            if let Some(run) = run {
+                run.release(How::Answered);
+            }
+        }
+    }
+
+    fn recycle(&self, run: RunId) {
+        let mut state = self.state.lock();
+        let Some(call) = state.at_server.remove(&run) else { return };
+        state.seen.push(Seen::Recycle(call));
+        let run = state.runs.remove(&run);
+        drop(state);
+        if let Some(run) = run {
+            run.release(How::Lost);
+        }
+    }
+
+    fn reset(&self, why: &str) {
+        self.state.lock().seen.push(Seen::Reset);
+        for run in self.forget() {
+            run.lost(true, why);
+        }
+    }
+
+    fn ask(
+        &self,
+        method: &str,
+        params: Option<&str>,
+        _timeout: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, AskError>> {
+        let mut state = self.state.lock();
+        state.asked.push(format!("{method} {}", params.unwrap_or("")));
+        let page = state.pages.pop_front();
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            match page {
+                Some(page) => page,
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn server(&self) -> Option<Arc<ServerInfo>> {
+        Some(Arc::new(ServerInfo {
+            era: Era::Legacy,
+            version: "2025-11-25".into(),
+            capabilities: r#"{"tools":{}}"#.into(),
+            server_info: "{}".into(),
+            instructions: None,
+        }))
+    }
+
+    fn report(&self) -> Report {
+        Report::default()
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        self.state.lock().seen.push(Seen::Close);
+        for run in self.forget() {
+            run.lost(true, "closed");
+        }
+        Box::pin(std::future::ready(()))
+    }
+}

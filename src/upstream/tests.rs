@@ -1,0 +1,10 @@
+//! The actor and what is around it, with a scripted connection, on a paused clock and one thread.
+
+mod calls;
+mod chaos;
+mod limits;
+mod link;
+mod lists;
+mod restart;
+mod rig;
+mod slots;
