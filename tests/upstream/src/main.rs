@@ -21,7 +21,7 @@ usage: forebay-test-upstream (--stdio | --http ADDR) [options]
   --serial                  one request at a time, deaf to cancels and pings meanwhile
   --limit N                 breaks (exit code 70) above N tool calls in flight
   --tools-page N            tools/list in pages of N
-  --log FILE                appends every message received, one a line
+  --log FILE                appends every message received, one a line; {pid} in it is the process id
   --starts FILE             appends the process id, one a line, at each start
   --exit-at-start CODE      exits at once
   --exit-if FILE            exits at once with code 3 if FILE exists
@@ -88,7 +88,7 @@ impl Options {
                 "--serial" => options.serial = true,
                 "--limit" => options.limit = Some(number(&flag, &value()?)?),
                 "--tools-page" => options.tools_page = Some(number::<usize>(&flag, &value()?)?.max(1)),
-                "--log" => options.log = Some(value()?.into()),
+                "--log" => options.log = Some(value()?.replace("{pid}", &std::process::id().to_string()).into()),
                 "--starts" => options.starts = Some(value()?.into()),
                 "--exit-at-start" => options.exit_at_start = Some(number(&flag, &value()?)?),
                 "--exit-if" => options.exit_if = Some(value()?.into()),

@@ -156,7 +156,7 @@ impl Server {
         if handshake && (self.options.silent_init || self.options.silent_discover && request.method != "initialize") {
             return Reply::Silence;
         }
-        if handshake {
+        if handshake && !self.options.slow_init.is_zero() {
             tokio::time::sleep(self.options.slow_init).await;
         }
         let params = request.params.as_deref().map_or("{}", RawValue::get);
