@@ -1,0 +1,164 @@
+//! How a running demo is shown: live screens on a terminal, a line a second elsewhere.
+
+use super::load::{Group, Measured, of_group};
+use crate::cli::out;
+use crate::cli::{CliError, Global};
+use forebay_tui::input::{self, Action};
+use forebay_tui::state::{CallerRow, Overview};
+use forebay_tui::term::Screen;
+use forebay_tui::view::Look;
+use std::collections::VecDeque;
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where a running demo is shown.
+pub enum Show {
+    Live(Screen),
+    /// On standard output, or beside it when the data there is JSON.
+    Lines {
+        beside: bool,
+        quiet: bool,
+    },
+}
+
+impl Show {
+    /// Takes the terminal if there is one to take.
+    pub fn open(global: &Global, ascii: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+        let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        if terminal && !dumb && !global.json() && !global.quiet {
+            let look = Look { ascii, color: global.color_on_stdout() };
+            if let Ok(screen) = Screen::take(look) {
+                return Show::Live(screen);
+            }
+        }
+        Show::Lines { beside: global.json(), quiet: global.quiet }
+    }
+
+    /// Time between two frames.
+    pub fn pace(&self) -> Duration {
+        match self {
+            Show::Live(_) => Duration::from_millis(100),
+            Show::Lines { .. } => Duration::from_secs(1),
+        }
+    }
+
+    /// Shows one frame.
+    pub fn frame(&mut self, overview: &Overview) -> Result<(), CliError> {
+        match self {
+            Show::Live(screen) => {
+                screen.draw(overview).map_err(|fault| CliError::failed(format!("cannot draw: {fault}")))
+            }
+            Show::Lines { .. } => self.say(&line(overview)),
+        }
+    }
+
+    /// Says a sentence between frames; a live screen has it in its foot already.
+    pub fn say(&mut self, text: &str) -> Result<(), CliError> {
+        match self {
+            Show::Live(_) => Ok(()),
+            Show::Lines { quiet: true, .. } => Ok(()),
+            Show::Lines { beside: true, .. } => {
+                out::talk(&format!("{text}\n"));
+                Ok(())
+            }
+            Show::Lines { beside: false, .. } => out::line(text),
+        }
+    }
+
+    /// Whether a key that stops was pressed.
+    pub fn quits(&mut self) -> bool {
+        let Show::Live(screen) = self else { return false };
+        loop {
+            match input::next() {
+                Ok(Some(Action::Quit)) | Err(_) => return true,
+                Ok(Some(Action::Redraw)) => {
+                    let _ = screen.clear();
+                }
+                Ok(None) => return false,
+            }
+        }
+    }
+}
+
+/// The overview as one line.
+fn line(overview: &Overview) -> String {
+    let elapsed = overview.progress.map_or(String::new(), |(elapsed, _)| format!("{:>5.1}s  ", elapsed.as_secs_f64()));
+    let upstreams = overview.state.upstreams.iter().map(|up| {
+        let taken = u64::from(up.running) + u64::from(up.lingering);
+        let cap = if up.max_concurrent == 0 || up.max_concurrent >= crate::config::MAX_CONCURRENT_CEILING {
+            "-".into()
+        } else {
+            up.max_concurrent.to_string()
+        };
+        format!("{} run {taken}/{cap} wait {}/{}", out::clean(&up.name), up.queued, up.queue_size)
+    });
+    let callers = overview.callers.iter().filter(|row| row.name == Group::Runaway.name());
+    let careful = overview.callers.iter().filter(|row| row.name != Group::Runaway.name());
+    let sum = |rows: Vec<&CallerRow>| {
+        let of = |field: fn(&CallerRow) -> u64| rows.iter().map(|row| field(row)).sum::<u64>();
+        format!(
+            "{} calls {} ok {} failed {} refused",
+            of(|row| row.calls),
+            of(|row| row.ok),
+            of(|row| row.failed),
+            of(|row| row.refused)
+        )
+    };
+    format!(
+        "{elapsed}{}  |  careful: {}  |  runaway: {}",
+        upstreams.collect::<Vec<_>>().join(", "),
+        sum(careful.collect()),
+        sum(callers.collect())
+    )
+}
+
+/// Turns what callers measured into rows, and remembers a second of it for the rates.
+#[derive(Default)]
+pub struct Rows {
+    past: VecDeque<(Instant, Vec<u64>)>,
+}
+
+impl Rows {
+    pub fn of(&mut self, callers: &[Arc<Measured>], now: Instant) -> Vec<CallerRow> {
+        let mut rows: Vec<CallerRow> = callers
+            .iter()
+            .map(|caller| {
+                let tally = caller.tally.lock();
+                let ms = |percent| tally.ok_times.percentile(percent).map(|took| took.as_millis() as u64);
+                CallerRow {
+                    name: caller.name.into(),
+                    calls: tally.calls,
+                    ok: tally.ok,
+                    failed: tally.failed + tally.broken,
+                    refused: tally.all_refused(),
+                    per_second: 0.0,
+                    p50_ms: ms(50),
+                    p95_ms: ms(95),
+                }
+            })
+            .collect();
+        // The oldest reading that is kept is the first that is at least a second old.
+        while self.past.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= Duration::from_secs(1)) {
+            self.past.pop_front();
+        }
+        if let Some((at, counts)) = self.past.front() {
+            let seconds = now.duration_since(*at).as_secs_f64().max(0.001);
+            for (row, before) in rows.iter_mut().zip(counts) {
+                row.per_second = row.calls.saturating_sub(*before) as f64 / seconds;
+            }
+        }
+        self.past.push_back((now, rows.iter().map(|row| row.calls).collect()));
+        rows
+    }
+}
+
+/// What the foot says of a group, from its own figures.
+pub fn share_ok(callers: &[Arc<Measured>], group: Group) -> String {
+    let tally = of_group(callers, group);
+    match tally.calls {
+        0 => "no calls yet".into(),
+        calls => format!("{} of {calls} ok", tally.ok),
+    }
+}
