@@ -146,7 +146,8 @@ fn refuse_usage(error: &clap::Error, typed: &[OsString]) -> ExitCode {
     }
     if global.output == Output::Json {
         let text = styled.to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let told = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let message = told.split_whitespace().collect::<Vec<_>>().join(" ");
         out::error(&CliError::usage(message).hint("see forebay --help"), &global);
     } else {
         let text = if global.color_on_stderr() { styled.ansi().to_string() } else { styled.to_string() };

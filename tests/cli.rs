@@ -1,4 +1,5 @@
 //! The binary as a user meets it: exit codes, where words go, what a pipe or a full device does.
+#![expect(clippy::unwrap_used, reason = "tests say by panicking that something is wrong")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

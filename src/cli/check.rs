@@ -7,6 +7,7 @@ use crate::config::{
     show_duration,
 };
 use serde::Serialize;
+use std::path::Path;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
     match config::load(&args.config.source(), &ProcessEnv) {
         Ok((config, warnings)) => {
             if global.json() {
-                return out::json(&report(Some(&config), &[], &warnings));
+                return out::json(&report(Some(&config), config.origin.as_deref(), &[], &warnings));
             }
             tell_warnings(&warnings, global);
             out::print(&summary(&config, global.color_on_stdout()))
@@ -27,7 +28,7 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
         Err(faults) => {
             if global.json() {
                 let all: Vec<Finding> = faults.iter().cloned().collect();
-                out::json(&report(None, &all, &[]))?;
+                out::json(&report(None, faults.origin.as_deref(), &all, &[]))?;
             }
             Err(refused(&faults, global))
         }
@@ -169,7 +170,7 @@ struct Shown {
     call_timeout_ms: Option<u64>,
 }
 
-fn report(config: Option<&Config>, faults: &[Finding], warnings: &[Finding]) -> Report {
+fn report(config: Option<&Config>, file: Option<&Path>, faults: &[Finding], warnings: &[Finding]) -> Report {
     let told = |finding: &Finding| {
         let (file, line, column) = finding.place.parts();
         let variable = match &finding.place {
@@ -197,7 +198,7 @@ fn report(config: Option<&Config>, faults: &[Finding], warnings: &[Finding]) -> 
     };
     Report {
         ok: faults.is_empty(),
-        file: config.and_then(|config| config.origin.as_ref()).map(|file| file.display().to_string()),
+        file: file.map(|file| file.display().to_string()),
         faults: faults.iter().map(told).collect(),
         warnings: warnings.iter().map(told).collect(),
         upstreams: config.into_iter().flat_map(|config| config.upstreams.values()).map(|up| shown(up)).collect(),

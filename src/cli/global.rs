@@ -69,7 +69,7 @@ impl Global {
     /// The admin socket that this command talks to: `--admin`, `FOREBAY_ADMIN`, what the default config says,
     /// or the default path.
     pub fn admin_socket(&self) -> Result<PathBuf, CliError> {
-        match &self.admin {
+        match self.admin.as_deref().filter(|address| !address.is_empty()) {
             Some(address) => config::parse_admin(address).map_err(|why| {
                 CliError::new(Exit::Usage, format!("--admin {why}"))
                     .hint("write it as unix:/run/user/1000/forebay.sock")

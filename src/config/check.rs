@@ -95,7 +95,9 @@ fn listen(reader: &mut Reader<'_>, root: &Table<'_>, variables: &Variables, auth
     });
     let admin = table.get("admin").and_then(|item| {
         let text = reader.text(item)?.text;
-        match place::parse_admin(&text).and_then(|path| place::fit(reader.base.join(path))) {
+        // A variable's path starts where the commands' does: at the directory of the process.
+        let base = if item.variable.is_some() { Path::new("") } else { &reader.base };
+        match place::parse_admin(&text).and_then(|path| place::fit(base.join(path))) {
             Ok(path) => Some(path),
             Err(why) => reader.refuse(item, why, "write it as \"unix:/run/forebay/forebay.sock\""),
         }

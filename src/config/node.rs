@@ -110,9 +110,12 @@ impl Text {
             let twice = error.message() == "duplicate key";
             only_twice &= twice;
             if twice {
-                self.fault(at, "a key or table that was given before".into(), Some("keep one of the two".into()))
+                let mut fault = self.fault(at, "was given before".into(), Some("keep one of the two".into()));
+                fault.key = error.span().and_then(|span| self.text.get(span)).map(shown_key).unwrap_or_default();
+                fault
             } else {
-                self.fault(at, format!("not TOML: {}", error.message()), None)
+                let hint = "strings stand in double quotes, a table begins with [name] on a line of its own";
+                self.fault(at, format!("not TOML: {}", error.message()), Some(hint.into()))
             }
         });
         let faults: Vec<Finding> = faults.collect();
@@ -137,20 +140,29 @@ impl Text {
         };
         let mut faults = Vec::new();
         let tree = match jsonc_parser::parse_to_ast(&self.text, &jsonc_parser::CollectOptions::default(), &options) {
-            Ok(parsed) => parsed.value.map(|value| self.from_json(value, &mut faults)),
+            Ok(parsed) => parsed.value.map(|value| self.json_node(value, &mut faults)),
             Err(error) => {
                 let kind = error.kind().to_string();
-                faults.push(self.fault(error.range().start, format!("not JSON: {}", kind.to_lowercase()), None));
+                let hint = "comments and trailing commas are fine; keys and strings stand in double quotes";
+                faults.push(self.fault(
+                    error.range().start,
+                    format!("not JSON: {}", kind.to_lowercase()),
+                    Some(hint.into()),
+                ));
                 return (None, faults);
             }
         };
         if tree.is_none() {
-            faults.push(self.fault(0, "holds comments only".into(), None));
+            faults.push(self.fault(
+                0,
+                "holds comments only".into(),
+                Some("write the servers under `mcpServers`".into()),
+            ));
         }
         (tree, faults)
     }
 
-    fn from_json(&self, value: jsonc_parser::ast::Value<'_>, faults: &mut Vec<Finding>) -> Node {
+    fn json_node(&self, value: jsonc_parser::ast::Value<'_>, faults: &mut Vec<Finding>) -> Node {
         use jsonc_parser::ast::Value as Json;
         use jsonc_parser::common::Ranged as _;
         let range = value.range();
@@ -160,14 +172,14 @@ impl Text {
             Json::BooleanLit(flag) => Value::Flag(flag.value),
             Json::NullKeyword(_) => Value::Other("null"),
             Json::Array(array) => {
-                Value::Array(array.elements.into_iter().map(|element| self.from_json(element, faults)).collect())
+                Value::Array(array.elements.into_iter().map(|element| self.json_node(element, faults)).collect())
             }
             Json::Object(object) => {
                 let mut entries: Vec<Entry> = Vec::new();
                 let mut seen = std::collections::HashSet::new();
                 for property in object.properties {
                     let start = property.range.start;
-                    let node = self.from_json(property.value, faults);
+                    let node = self.json_node(property.value, faults);
                     let key = property.name.into_string();
                     if !seen.insert(key.clone()) {
                         let mut fault =

@@ -5,7 +5,7 @@ use super::Env;
 use super::fault::{Finding, Place, did_you_mean};
 use super::interpolate::{Filled, fill};
 use super::node::{Node, Text, Value, shown_key};
-use super::schema::{Key, Section};
+use super::schema::{Key, SECTIONS, Section};
 use super::value::{parse_duration, parse_size};
 use super::variables::Variables;
 use std::ops::RangeInclusive;
@@ -64,8 +64,7 @@ impl<'a> Reader<'a> {
     }
 
     fn finding(&self, item: &Item<'_>, message: impl Into<String>, hint: &str) -> Finding {
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        Finding { place: self.place(item), key: item.key.clone(), message: message.into(), hint }
+        finding(self.place(item), &item.key, message.into(), hint)
     }
 
     /// Keeps a fault of a value.
@@ -76,8 +75,7 @@ impl<'a> Reader<'a> {
 
     /// Keeps a fault of something that stands at an offset, or should.
     pub(super) fn fault_at(&mut self, offset: usize, key: &str, message: impl Into<String>, hint: &str) {
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        self.faults.push(Finding { place: self.at(offset), key: key.into(), message: message.into(), hint });
+        self.faults.push(finding(self.at(offset), key, message.into(), hint));
     }
 
     pub(super) fn warn(&mut self, item: &Item<'_>, message: impl Into<String>, hint: &str) {
@@ -86,8 +84,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn warn_at(&mut self, offset: usize, key: &str, message: impl Into<String>, hint: &str) {
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        self.warnings.push(Finding { place: self.at(offset), key: key.into(), message: message.into(), hint });
+        self.warnings.push(finding(self.at(offset), key, message.into(), hint));
     }
 
     pub(super) fn warn_of(&mut self, table: &Table<'_>, message: impl Into<String>, hint: &str) {
@@ -385,4 +382,22 @@ impl<'a> Reader<'a> {
         self.fault(item, message, hint);
         None
     }
+}
+
+/// A finding; without a hint of its own, a message of two parts gives one, or what the key takes.
+fn finding(place: Place, key: &str, message: String, hint: &str) -> Finding {
+    let (message, hint) = match (hint, message.split_once("; ")) {
+        ("", Some((message, hint))) => (message.to_owned(), Some(hint.to_owned())),
+        ("", None) => (message, takes(key)),
+        (hint, _) => (message, Some(hint.to_owned())),
+    };
+    Finding { place, key: key.into(), message, hint }
+}
+
+/// What a key takes, by the last part of its path.
+fn takes(path: &str) -> Option<String> {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let name = name.split('[').next().unwrap_or(name);
+    let key = SECTIONS.iter().find_map(|section| section.find(name))?;
+    Some(format!("`{}` takes: {} ({})", key.name, key.kind, key.meaning))
 }

@@ -197,7 +197,8 @@ fn headers(reader: &mut Reader<'_>, table: &Table<'_>) -> Vec<(HeaderName, Secre
             continue;
         };
         if is_forebays_own(name.as_str()) {
-            reader.fault_at(start, &item.key, "is a header that forebay sets itself", "take it out");
+            reader.warn_at(start, &item.key, "is ignored: it is a header that forebay sets itself", "take it out");
+            continue;
         }
         if headers.iter().any(|(other, _)| *other == name) {
             reader.fault_at(start, &item.key, "is given twice: case does not count in headers", "keep one of the two");
