@@ -112,7 +112,7 @@ impl Scripted {
     }
 
     pub(crate) fn began(&self, call: CallId) -> usize {
-        self.seen().iter().filter(|seen| **seen == Seen::Begin(call)).count()
+        self.state.lock().seen.iter().rev().filter(|seen| **seen == Seen::Begin(call)).count()
     }
 
     /// The server answers a call, in time or late. False if it does not work on it.

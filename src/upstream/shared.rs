@@ -251,13 +251,13 @@ impl UpstreamShared {
         refusal.queue_timeout_ms = config.limits.queue_timeout.map(|wait| wait.as_millis() as u64);
     }
 
-    /// Microseconds since the upstream was made; at least 1, so that 0 can stand for never.
+    /// Microseconds since the upstream was made, and one, so that 0 can stand for never.
     pub(crate) fn micros(&self, at: Instant) -> u64 {
-        (at.saturating_duration_since(self.origin).as_micros() as u64).max(1)
+        at.saturating_duration_since(self.origin).as_micros() as u64 + 1
     }
 
     pub(crate) fn instant(&self, micros: u64) -> Instant {
-        self.origin + Duration::from_micros(micros)
+        self.origin + Duration::from_micros(micros.saturating_sub(1))
     }
 
     /// Why nothing is taken at this moment.

@@ -324,7 +324,8 @@ async fn r20_an_idle_upstream_costs_no_wake_up() {
     rig.server.answer(call.id);
     rig.settle().await;
     let turns = rig.upstream.shared().turns();
-    rig.pass(secs(300)).await;
+    tokio::time::advance(secs(3600)).await;
+    rig.settle().await;
     assert_eq!(rig.upstream.shared().turns(), turns);
 }
 
@@ -393,6 +394,6 @@ async fn a_listing_shows_running_lingering_and_queued_with_their_time_left() {
     assert_eq!(page.rows[2].position, Some(1));
     assert_eq!(page.rows[3].position, Some(2));
     let left: Vec<_> = page.rows.iter().map(|row| row.left.unwrap().as_secs()).collect();
-    assert_eq!(left, [4, 119, 29, 29].map(|secs: u64| secs.saturating_sub(0)));
+    assert_eq!(left, [4, 119, 29, 29]);
     assert_eq!(page.next, None);
 }
