@@ -26,7 +26,7 @@ mod stderr;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{AfterCancel, Target};
+use crate::config::Target;
 use crate::upstream::connection::{AskError, Connection, How, Report, Run, RunId, ServerInfo, StopReason};
 use crate::upstream::shared::UpstreamShared;
 use backoff::Backoff;
@@ -41,9 +41,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// A stopped call is forgotten this long after its slot has gone back to the actor, so that the book never
-/// forgets first.
-const FORGET: Duration = Duration::from_millis(250);
 /// `close` waits at most this long: the graceful end, the reaping and some slack.
 const CLOSE: Duration = Duration::from_millis(5500);
 
@@ -99,17 +96,12 @@ impl Connection for Stdio {
                 // Not a byte of it was written: there is nothing to cancel, and the slot is free.
                 member.book.close(id)
             } else if let Some(call) = member.book.call(id) {
-                let until = call.run.until;
-                let forget = match config.limits.after_cancel {
-                    AfterCancel::Release => Some(now + config.limits.cancel_grace + FORGET),
-                    AfterCancel::Hold => until.map(|until| until.max(now) + FORGET),
-                    AfterCancel::Recycle => None,
-                };
-                member.book.stop(id, forget);
+                let stopped = call.run.call.clone();
+                member.book.stop(id, probe::forget_at(&config, &stopped, now));
                 if member.out.put_first(message::cancelled(id, why.text())) {
                     signals.out.notify_one();
                 }
-                self.inner.probe(&mut pool, index, probe::probe_due(&config.limits, until, now));
+                self.inner.probe(&mut pool, index, probe::probe_due(&config, &stopped, now));
                 signals.watch.notify_one();
                 None
             } else {

@@ -17,6 +17,7 @@ usage: forebay-test-upstream (--stdio | --http ADDR) [options]
   --era modern|legacy|both  which revisions are spoken (default both)
   --silent-init             never answers initialize or server/discover
   --silent-discover         never answers server/discover
+  --dies-of-discover        exits at server/discover, as some old servers do
   --slow-init MS            answers initialize and server/discover after MS
   --serial                  one request at a time, deaf to cancels and pings meanwhile
   --limit N                 breaks (exit code 70) above N tool calls in flight
@@ -42,6 +43,7 @@ pub(crate) struct Options {
     pub(crate) eras: Eras,
     pub(crate) silent_init: bool,
     pub(crate) silent_discover: bool,
+    pub(crate) dies_of_discover: bool,
     pub(crate) slow_init: Duration,
     pub(crate) serial: bool,
     pub(crate) limit: Option<u64>,
@@ -84,6 +86,7 @@ impl Options {
                 }
                 "--silent-init" => options.silent_init = true,
                 "--silent-discover" => options.silent_discover = true,
+                "--dies-of-discover" => options.dies_of_discover = true,
                 "--slow-init" => options.slow_init = Duration::from_millis(number(&flag, &value()?)?),
                 "--serial" => options.serial = true,
                 "--limit" => options.limit = Some(number(&flag, &value()?)?),

@@ -156,6 +156,9 @@ impl Server {
         if handshake && (self.options.silent_init || self.options.silent_discover && request.method != "initialize") {
             return Reply::Silence;
         }
+        if self.options.dies_of_discover && request.method == "server/discover" {
+            std::process::exit(1);
+        }
         if handshake && !self.options.slow_init.is_zero() {
             tokio::time::sleep(self.options.slow_init).await;
         }

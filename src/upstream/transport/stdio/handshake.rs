@@ -6,12 +6,14 @@ use super::pool::{Asked, Inner};
 use crate::protocol::error::UNSUPPORTED_VERSION;
 use crate::protocol::json::{members, unquote};
 use crate::protocol::method;
-use crate::protocol::version::{Era, MODERN, meta_key};
+use crate::protocol::version::{Era, MODERN};
 use crate::upstream::connection::{AskError, ServerInfo};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where modern servers may name themselves instead of in `serverInfo`.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// Longest wait for an answer to `server/discover` before `initialize` is sent beside it.
 const PROBE: Duration = Duration::from_secs(2);
 
@@ -22,6 +24,8 @@ pub(super) enum HandshakeError {
     Ask(#[from] AskError),
     #[error("the server speaks none of our protocol versions, but {0}")]
     Version(String),
+    #[error("the server was modern and is not any more")]
+    Changed,
 }
 
 impl Inner {
@@ -30,7 +34,10 @@ impl Inner {
         let known = self.pool.lock().era;
         match known {
             Some(Era::Legacy) => self.initialize(index).await,
-            Some(Era::Modern) => discovered(&self.discover(index)?.answer().await?),
+            Some(Era::Modern) => match discovered(&self.discover(index)?.answer().await?)? {
+                Some(info) => Ok(info),
+                None => Err(HandshakeError::Changed),
+            },
             None => self.probe_era(index).await,
         }
     }
@@ -42,7 +49,10 @@ impl Inner {
         let first = tokio::time::timeout(patience, discover.answer()).await;
         self.pool.lock().members[index].probing_era = false;
         match first {
-            Ok(Ok(result)) => return discovered(&result),
+            Ok(Ok(result)) => match discovered(&result)? {
+                Some(info) => return Ok(info),
+                None => return self.initialize(index).await,
+            },
             Ok(Err(fault)) => {
                 is_legacy(fault)?;
                 return self.initialize(index).await;
@@ -56,14 +66,19 @@ impl Inner {
         tokio::select! {
             biased;
             late = discover.answer() => match late {
-                Ok(result) => discovered(&result),
+                Ok(result) => match discovered(&result)? {
+                    Some(info) => Ok(info),
+                    None => initialize.await,
+                },
                 Err(fault) => {
                     is_legacy(fault)?;
                     initialize.await
                 }
             },
             greeted = &mut initialize => match greeted {
-                Err(HandshakeError::Ask(AskError::Rpc(_))) => discovered(&discover.answer().await?),
+                Err(HandshakeError::Ask(AskError::Rpc(_))) => {
+                    discovered(&discover.answer().await?)?.ok_or(HandshakeError::Changed)
+                }
                 other => other,
             },
         }
@@ -113,23 +128,27 @@ fn is_legacy(fault: AskError) -> Result<(), HandshakeError> {
     }
 }
 
-fn discovered(result: &Bytes) -> Result<ServerInfo, HandshakeError> {
+/// Reads a discover result. None if it names no version of ours but leaves `initialize` to be tried: there
+/// are old servers that answer anything with an empty result.
+fn discovered(result: &Bytes) -> Result<Option<ServerInfo>, HandshakeError> {
     let read = members(text(result)?).map_err(|fault| AskError::Malformed(fault.to_string()))?;
-    let supported = read.get("supportedVersions").unwrap_or("[]");
+    let Some(supported) = read.get("supportedVersions") else { return Ok(None) };
     let versions: Vec<String> = serde_json::from_str(supported).unwrap_or_default();
     if !versions.iter().any(|version| version == MODERN) {
-        return Err(HandshakeError::Version(shown(supported)));
+        return match versions.iter().any(|version| Era::of(version) == Some(Era::Legacy)) {
+            true => Ok(None),
+            false => Err(HandshakeError::Version(shown(supported))),
+        };
     }
     let meta = read.get("_meta").and_then(|meta| members(meta).ok());
-    let in_meta = meta.and_then(|meta| meta.get("io.modelcontextprotocol/serverInfo").map(str::to_owned));
-    debug_assert!("io.modelcontextprotocol/serverInfo".starts_with(meta_key::PREFIX));
-    Ok(ServerInfo {
+    let in_meta = meta.and_then(|meta| meta.get(SERVER_INFO).map(str::to_owned));
+    Ok(Some(ServerInfo {
         era: Era::Modern,
         version: MODERN.to_owned(),
         capabilities: read.get("capabilities").unwrap_or("{}").to_owned(),
         server_info: read.get("serverInfo").map(str::to_owned).or(in_meta).unwrap_or_else(|| "{}".to_owned()),
         instructions: read.get("instructions").map(str::to_owned),
-    })
+    }))
 }
 
 fn text(result: &Bytes) -> Result<&str, AskError> {
@@ -161,5 +180,8 @@ mod tests {
         let fault = discovered(&Bytes::from_static(br#"{"supportedVersions":["2030-01-01"]}"#)).unwrap_err();
         assert!(fault.to_string().contains("2030-01-01"), "{fault}");
         assert!(discovered(&Bytes::from_static(b"[]")).is_err());
+        for old in [&b"{}"[..], br#"{"supportedVersions":["2025-06-18"]}"#] {
+            assert!(discovered(&Bytes::from_static(old)).unwrap().is_none());
+        }
     }
 }

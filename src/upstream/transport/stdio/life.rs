@@ -113,6 +113,7 @@ async fn live(inner: Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) {
     drop(writer); // closes standard input
     let manner = if exit.is_some() { Manner::AT_ONCE } else { manner };
     with(process.end(manner), last_words(&mut reader, &mut errors)).await;
+    inner.reaped(index);
     let _ = timeout(LAST_WORDS, last_words(&mut reader, &mut errors)).await;
     drop((reader, errors));
     inner.detach(index, &fault.text);

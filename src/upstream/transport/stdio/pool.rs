@@ -257,6 +257,8 @@ impl Inner {
         let member = &mut pool.members[index];
         member.phase = Phase::Starting;
         member.retry = None;
+        // What was ordered of an earlier child is done; only an order to close stands.
+        member.order = member.order.filter(|order| *order == Order::Close);
         member.starts += 1;
         if member.starts > 1 {
             self.restarts.fetch_add(1, Relaxed);
@@ -326,6 +328,11 @@ impl Inner {
             tracing::info!(upstream = %self.shared.name, fault = %fault.text, ?delay, "child ended");
             pool.announce_end(&self.shared, fault, delay);
         }
+    }
+
+    /// The child has been reaped: its number may soon be another's.
+    pub(super) fn reaped(&self, index: usize) {
+        self.pool.lock().members[index].pid = None;
     }
 
     /// The child is gone: whatever was open with it ends, or goes back if no byte of it was written.

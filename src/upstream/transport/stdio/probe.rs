@@ -4,12 +4,15 @@
 use super::book::WireId;
 use super::message;
 use super::pool::{Inner, Pool};
-use crate::config::{AfterCancel, Limits};
+use crate::call::Call;
+use crate::config::{AfterCancel, UpstreamConfig};
 use crate::upstream::connection::{LinkEvent, Run};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// A stopped call is forgotten this long after its slot has gone back to the actor.
+const FORGET: Duration = Duration::from_millis(250);
 /// Changed lists are told at most this often: the actor's ring of link events stays short.
 const LISTS_EVERY: Duration = Duration::from_millis(100);
 /// What is said of a child that does not answer.
@@ -22,8 +25,8 @@ pub(super) struct Probe {
     /// When silence becomes a fault; none never.
     due: Option<Instant>,
     heard: u64,
-    /// Another call was stopped meanwhile, so another probe follows.
-    again: bool,
+    /// Another call was stopped meanwhile, so another probe follows; when its silence becomes a fault.
+    again: Option<Option<Instant>>,
 }
 
 impl Inner {
@@ -32,7 +35,7 @@ impl Inner {
         let member = &mut pool.members[index];
         let Some(era) = member.era() else { return };
         if let Some(probe) = &mut member.probe {
-            probe.again = true;
+            probe.again = Some(due);
             return;
         }
         let mut id = None;
@@ -45,7 +48,7 @@ impl Inner {
             }
         }
         let heard = self.signals[index].heard.load(Relaxed);
-        member.probe = Some(Probe { id, due, heard, again: false });
+        member.probe = Some(Probe { id, due, heard, again: None });
         self.signals[index].watch.notify_one();
     }
 
@@ -61,11 +64,17 @@ impl Inner {
         };
         let member = &mut pool.members[index];
         let Some(probe) = member.probe.take_if(|probe| probe.id == Some(id)) else { return };
-        if probe.again {
-            self.probe(pool, index, probe_due(&self.shared.config.load().limits, None, Instant::now()));
+        if let Some(due) = probe.again {
+            self.probe_again(pool, index, due);
         } else if serial {
             member.book.take_stopped(ended);
         }
+    }
+
+    /// The probe for calls that were stopped while the last one was under way; it has its own whole grace.
+    fn probe_again(&self, pool: &mut Pool, index: usize, due: Option<Instant>) {
+        let grace = Instant::now() + self.shared.config.load().limits.cancel_grace;
+        self.probe(pool, index, due.map(|due| due.max(grace)));
     }
 
     /// Something came from a suspect child after all.
@@ -121,8 +130,8 @@ impl Inner {
             }
             if self.signals[index].heard.load(Relaxed) == probe.heard {
                 self.set_suspect(pool, index, true);
-            } else if probe.again {
-                self.probe(pool, index, probe_due(&self.shared.config.load().limits, None, now));
+            } else if let Some(due) = probe.again {
+                self.probe_again(pool, index, due);
             }
         }
         let member = &pool.members[index];
@@ -130,12 +139,30 @@ impl Inner {
     }
 }
 
-/// When silence after a stop becomes a fault: after the grace; with `hold` not before the call's own
-/// `call_timeout`, because that call is meant to be waited for.
-pub(super) fn probe_due(limits: &Limits, until: Option<Instant>, now: Instant) -> Option<Instant> {
-    let grace = now + limits.cancel_grace;
-    match limits.after_cancel {
-        AfterCancel::Release | AfterCancel::Recycle => Some(grace),
-        AfterCancel::Hold => until.map(|until| until.max(grace)),
+/// When silence after a stop becomes a fault: after the grace; with `hold` not before the call's own time
+/// limit, because that call is meant to be waited for.
+pub(super) fn probe_due(config: &UpstreamConfig, call: &Call, now: Instant) -> Option<Instant> {
+    match config.limits.after_cancel {
+        AfterCancel::Release | AfterCancel::Recycle => Some(now + config.limits.cancel_grace),
+        AfterCancel::Hold => held_until(config, call, now),
     }
+}
+
+/// When a stopped call is forgotten here: a little after its slot has gone back to the actor, never before.
+/// None with `recycle` and where no time limit is set; then the slot is held until the call or the child ends.
+pub(super) fn forget_at(config: &UpstreamConfig, call: &Call, now: Instant) -> Option<Instant> {
+    let released = match config.limits.after_cancel {
+        AfterCancel::Release => Some(now + config.limits.cancel_grace),
+        AfterCancel::Hold => held_until(config, call, now),
+        AfterCancel::Recycle => None,
+    };
+    released.map(|at| at + FORGET)
+}
+
+/// Until when `hold` holds a slot: `call_timeout` from the call's start, and the grace at least.
+fn held_until(config: &UpstreamConfig, call: &Call, now: Instant) -> Option<Instant> {
+    let own = call.tool.as_ref().and_then(|tool| config.tools.get(&**tool)?.call_timeout);
+    let started = call.ticket.started().unwrap_or(now);
+    let limit = own.or(config.limits.call_timeout)?;
+    Some((started + limit).max(now + config.limits.cancel_grace))
 }

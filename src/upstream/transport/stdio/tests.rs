@@ -3,7 +3,7 @@
 use super::*;
 use crate::call::{Accepted, Answer, Call, Ending, IdMint, OnFinish};
 use crate::caller::{Caller, CallerId, Lane};
-use crate::config::{Concurrency, Limits, Secret, Start, StdioTarget, UpstreamConfig};
+use crate::config::{AfterCancel, Concurrency, Limits, Secret, Start, StdioTarget, UpstreamConfig};
 use crate::outcome::{CancelledBy, Outcome};
 use crate::protocol::envelope::{self, Message};
 use crate::protocol::splice::ReplyForm;
@@ -302,6 +302,16 @@ async fn a_modern_server_that_is_slow_to_start_is_not_taken_for_an_old_one() {
         .up()
         .await;
     assert_eq!(house.stdio.server().unwrap().era, Era::Modern);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_of_the_probe_is_greeted_the_old_way_next_time() {
+    let house = Setup::new(&["--era", "legacy", "--dies-of-discover"]).build();
+    house.stdio.open();
+    assert!(matches!(house.event().await, LinkEvent::Down { fault, .. } if &*fault == "exit code 1"));
+    assert_eq!(house.event().await, LinkEvent::Up { processes: 1 });
+    assert_eq!(house.stdio.server().unwrap().era, Era::Legacy);
     house.close().await;
 }
 
@@ -797,6 +807,29 @@ async fn r07_with_hold_the_slot_comes_back_with_the_late_answer_alone() {
 }
 
 #[tokio::test]
+async fn r07_a_released_call_is_forgotten_and_its_answer_ends_nothing() {
+    let house = Setup::new(&[]).limits(|limits| limits.cancel_grace = Duration::from_millis(10)).up().await;
+    let (call, run) = house.start("hold_deaf", json!({"key": "k"}));
+    house.until_written().await;
+    house.cancel(&call, run);
+    let load = || house.stdio.inner.pool.lock().members[0].book.load();
+    assert_eq!(load(), 1);
+    // It is forgotten with some later call, after the grace and a little.
+    let began = std::time::Instant::now();
+    while load() > 0 {
+        let (echo, _) = house.start("echo", json!({}));
+        answer(&echo).await;
+        assert!(began.elapsed() < PATIENCE);
+    }
+    house.start("release", json!({"key": "k"}));
+    house.run_among_others("wait", json!({"tool": "hold_deaf", "count": 1})).await;
+    house.run_among_others("stats", json!({})).await;
+    assert_eq!(house.stdio.report().late, 1);
+    assert_eq!(house.stdio.report().restarts, 0);
+    house.close().await;
+}
+
+#[tokio::test]
 async fn r09_a_child_silent_after_a_cancel_is_replaced_when_nobody_else_waits_for_it() {
     let house = Setup::new(&["--serial"]).limits(|limits| limits.cancel_grace = Duration::from_millis(150)).up().await;
     let (call, run) = house.start("hold_deaf", json!({"key": "k"}));
@@ -861,6 +894,12 @@ async fn recycle_replaces_the_child_at_once_and_reset_forgets_everything() {
 }
 
 impl House {
+    /// Calls a tool while completions of others may come.
+    async fn run_among_others(&self, tool: &str, arguments: Value) -> Value {
+        let (call, _) = self.start(tool, arguments);
+        answer(&call).await
+    }
+
     /// Waits until the writer has nothing left, so that a stop finds the call sent.
     async fn until_written(&self) {
         let written = async {
