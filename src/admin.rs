@@ -8,6 +8,8 @@ mod fault;
 mod list;
 mod routes;
 mod socket;
+#[cfg(all(test, not(forebay_loom)))]
+mod tests;
 
 pub use socket::{BindError, Socket};
 

@@ -23,6 +23,6 @@ pub use shared::UpstreamShared;
 pub use supervisor::Supervisor;
 
 #[cfg(all(test, not(forebay_loom)))]
-mod scripted;
+pub(crate) mod scripted;
 #[cfg(all(test, not(forebay_loom)))]
 mod tests;
