@@ -28,6 +28,12 @@ mod types;
 mod wheel;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
+mod order;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 pub use machine::Core;

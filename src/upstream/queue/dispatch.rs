@@ -33,7 +33,7 @@ impl<J: Clone> Core<J> {
                 self.flows.held = place;
                 return None;
             }
-            let Some(job) = self.slab[place].job.clone() else { return None };
+            let job = self.slab[place].job.clone()?;
             match gate.take(&job, self.flows.key(fifo)) {
                 Pass::Go => {}
                 Pass::Park => {

@@ -16,6 +16,9 @@ use crate::caller::Lane;
 /// Shares of the lanes under contention.
 pub(super) const WEIGHTS: [i64; 3] = [16, 4, 1];
 
+/// Bounds the walk to the place of an entry that came back.
+const WALK: u32 = 256;
+
 /// Why a FIFO is kept from its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parked {
@@ -226,11 +229,7 @@ impl Flows {
         }
         self.fifos[fifo].len += 1;
         let turn = self.fifos[fifo].turn;
-        let newer = match (came_back, next, prev) {
-            (true, NIL, NIL) => self.turns[turn].oldest,
-            (true, NIL, prev) => slab[prev].newer,
-            (_, next, _) => next,
-        };
+        let newer = if came_back { self.newer_in_turn(slab, turn, seq, prev, next) } else { NIL };
         self.link_in_turn(slab, place, turn, newer);
         if prev == NIL {
             self.fifos[fifo].head_seq = seq;
@@ -265,8 +264,24 @@ impl Flows {
         fifo
     }
 
-    /// Chains an entry into its turn by arrival. One that came back goes beside its FIFO's entries, or first
-    /// of all: finding its exact place among other FIFOs would cost a walk.
+    /// Before which entry of its turn one that came back belongs. Older ones still queued are others that came
+    /// back, or parked; past the bound it is put beside its own FIFO's entries.
+    fn newer_in_turn<J>(&self, slab: &Slab<J>, turn: u32, seq: u64, prev: u32, next: u32) -> u32 {
+        let mut at = self.turns[turn].oldest;
+        for _ in 0..WALK {
+            if at == NIL || slab[at].seq > seq {
+                return at;
+            }
+            at = slab[at].newer;
+        }
+        match (prev, next) {
+            (NIL, NIL) => self.turns[turn].oldest,
+            (prev, NIL) => slab[prev].newer,
+            (_, next) => next,
+        }
+    }
+
+    /// Chains an entry into its turn, before `newer`.
     fn link_in_turn<J>(&mut self, slab: &mut Slab<J>, place: u32, turn: u32, newer: u32) {
         let older = if newer == NIL { self.turns[turn].newest } else { slab[newer].older };
         slab[place].ordinal = match (older, newer) {
