@@ -3,6 +3,14 @@
 
 use super::{EntryId, Moment, Offer, Settings};
 use crate::config::{Fairness, OnFull};
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::RngAlgorithm;
+
+/// No files written, and a generator that costs little without optimisation: most of a case's time would
+/// go into the default one.
+pub(super) fn plain_config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() }
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {

@@ -1,7 +1,7 @@
 //! The core against the plain model: the same decision on every newcomer and the same call served next,
 //! with weights, bytes, expiry, cancels, hand-backs and changed limits. And the bounds on overtaking (I6).
 
-use super::model::{Decision, Model, Served};
+use super::model::{Decision, Model, Served, plain_config};
 use super::*;
 use crate::caller::{CallerId, Lane};
 use crate::config::{Fairness, OnFull};
@@ -40,7 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4_000, ..plain_config() })]
 
     #[test]
     fn the_core_decides_and_serves_as_the_model(
@@ -155,6 +155,11 @@ proptest! {
             prop_assert_eq!(figures.bytes, model.queued().map(|(_, c)| c.bytes).sum::<u64>());
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..plain_config() })]
 
     /// I6: a waiting lane sees at most 2 x (21 - its weight) dispatches of others in a row; a waiting caller
     /// is overtaken at most once by each other caller of its lane.
