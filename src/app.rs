@@ -1,1 +1,161 @@
-//! TODO-app
+//! Builds everything from one [`Config`]: threads, upstreams, listeners; and takes it down again.
+//!
+//! The shape is the measured one: a few threads with a current-thread runtime each, on which sockets and
+//! workers stay where they are. Upstream actors and the accept loop live on the first of them; the admin
+//! API has a thread of its own, so that watching and steering never wait behind calls.
+
+use crate::admin::{self, Admin};
+use crate::config::{Config, Target, UpstreamConfig};
+use crate::dispatcher::Dispatcher;
+use crate::ingress::{self, Ingress};
+use crate::shutdown;
+use crate::upstream::gates::Gates;
+use crate::upstream::supervisor::Supervisor;
+use crate::upstream::transport::{http::Http, stdio::Stdio};
+use crate::upstream::{Connection, Upstream, UpstreamShared};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Why the daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot start a runtime thread")]
+    Thread(#[source] std::io::Error),
+    #[error("cannot listen for MCP on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Admin(#[from] admin::BindError),
+    #[error("cannot read randomness for call ids: {0}")]
+    Randomness(getrandom::Error),
+}
+
+/// A daemon that runs. [`App::shut_down`] ends it; a dropped one goes on until the process ends.
+pub struct App {
+    pub dispatcher: Arc<Dispatcher>,
+    /// Where MCP and REST are served, with the port that was taken.
+    pub mcp: SocketAddr,
+    /// The admin API's unix socket.
+    pub admin: PathBuf,
+    ingress: Arc<Ingress>,
+    stop_admin: CancellationToken,
+    /// The root actor ends with its last handle, and with it every upstream's actor.
+    _supervisor: Supervisor,
+    threads: Vec<Thread>,
+}
+
+/// A thread with a runtime of its own, which lives until `stop`.
+struct Thread {
+    handle: Handle,
+    stop: CancellationToken,
+    join: JoinHandle<()>,
+}
+
+impl App {
+    /// Starts the daemon. Both listeners are bound when it returns; upstreams connect on their own.
+    ///
+    /// # Errors
+    /// Nothing is left running when it fails.
+    pub fn start(config: Config) -> Result<App, StartError> {
+        let config = Arc::new(config);
+        let randomness = || getrandom::u32().map_err(StartError::Randomness);
+        let (mark, seed) = (randomness()?, u64::from(randomness()?));
+        let listen_error = |source| StartError::Listen { address: config.listen.mcp, source };
+        let listener = ingress::bind(config.listen.mcp).map_err(listen_error)?;
+        let mcp = listener.local_addr().map_err(listen_error)?;
+        let socket = admin::Socket::bind(&config.listen.admin)?;
+
+        let workers = config.listen.threads.max(1);
+        let mut threads =
+            (0..workers).map(|number| Thread::start(format!("forebay-{number}"))).collect::<Result<Vec<_>, _>>()?;
+        let homes: Vec<Handle> = threads.iter().map(|thread| thread.handle.clone()).collect();
+        let control = Thread::start("forebay-admin".into())?;
+
+        let dispatcher = Dispatcher::new(config.clone(), mark);
+        let supervisor = Supervisor::start(&homes[0], Gates::new(&config.global), seed);
+        let starts = Arc::new(Semaphore::new(config.global.connect_concurrency.max(1) as usize));
+        {
+            let _on_the_first_thread = homes[0].enter();
+            for (number, upstream) in config.upstreams.values().enumerate() {
+                let seed = seed.rotate_left(32).wrapping_add(number as u64);
+                dispatcher.add_upstream(build(upstream.clone(), &supervisor, &starts, &homes, seed));
+            }
+        }
+
+        let front = Ingress::new(dispatcher.clone(), mcp, workers);
+        for (home, handle) in homes.iter().enumerate() {
+            handle.spawn(ingress::serve(front.clone(), home));
+        }
+        let accepting = front.clone();
+        homes[0].spawn(async move {
+            if let Err(fault) = ingress::listen(accepting, listener).await {
+                tracing::error!(%fault, "the listener ended");
+            }
+        });
+        let stop_admin = CancellationToken::new();
+        control.handle.spawn(Admin::new(dispatcher.clone(), mcp).serve(socket, stop_admin.clone()));
+        threads.push(control);
+        let admin = config.listen.admin.clone();
+        tracing::info!(%mcp, admin = %admin.display(), upstreams = config.upstreams.len(), "forebay is ready");
+        Ok(App { dispatcher, mcp, admin, ingress: front, stop_admin, _supervisor: supervisor, threads })
+    }
+
+    /// Ends the daemon in order: no new calls, run dry until the drain timeout or `hurry`, answer the rest,
+    /// close the upstreams, end the threads.
+    pub async fn shut_down(self, hurry: impl Future<Output = ()>) {
+        shutdown::run(&self.dispatcher, &self.ingress, hurry).await;
+        self.stop_admin.cancel();
+        let threads = self.threads;
+        for thread in &threads {
+            thread.stop.cancel();
+        }
+        // Joining blocks, so it is done off the runtime.
+        let joined = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                let _ = thread.join.join();
+            }
+        });
+        let _ = joined.await;
+    }
+}
+
+impl Thread {
+    fn start(name: String) -> Result<Thread, StartError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let handle = runtime.handle().clone();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let join = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                runtime.block_on(stopped.cancelled());
+                runtime.shutdown_background();
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Thread { handle, stop, join })
+    }
+}
+
+/// One upstream with its connection and its actor.
+fn build(
+    config: Arc<UpstreamConfig>,
+    supervisor: &Supervisor,
+    starts: &Arc<Semaphore>,
+    homes: &[Handle],
+    seed: u64,
+) -> Arc<Upstream> {
+    let shared = UpstreamShared::new(config.clone());
+    let connection: Arc<dyn Connection> = match &config.target {
+        Target::Stdio(_) => Stdio::new(shared.clone(), starts.clone(), seed),
+        Target::Http(_) => Http::new(shared.clone(), starts.clone(), homes.to_vec(), seed),
+    };
+    Upstream::start(shared, connection, supervisor)
+}

@@ -206,6 +206,11 @@ impl Dispatcher {
         self.books.live.all()
     }
 
+    /// How many calls have not ended.
+    pub fn live_count(&self) -> usize {
+        self.books.live.count()
+    }
+
     pub fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
         self.upstreams.load().get(name).cloned()
     }

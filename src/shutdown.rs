@@ -1,1 +1,45 @@
-//! TODO-shutdown
+//! The order of the end: stop accepting, run dry until `drain_timeout`, answer the rest, close upstreams.
+
+use crate::dispatcher::Dispatcher;
+use crate::ingress::Ingress;
+use crate::outcome::CancelledBy;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the drain looks whether it is done.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long answers may take to leave after the last call has ended: a slow reader is not waited for.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Ends everything but the threads. Returns when all calls are answered and all upstreams closed; `hurry`
+/// (a second signal) cuts the drain short.
+pub async fn run(dispatcher: &Arc<Dispatcher>, ingress: &Ingress, hurry: impl Future<Output = ()>) {
+    dispatcher.stop_admitting();
+    ingress.close();
+    let limit = dispatcher.config.load().global.drain_timeout;
+    tracing::info!(live = dispatcher.live_count(), ?limit, "draining");
+    tokio::select! {
+        biased;
+        () = hurry => tracing::info!("asked again: the drain is cut short"),
+        dry = tokio::time::timeout(limit, dry(dispatcher)) => {
+            if dry.is_err() {
+                tracing::warn!(live = dispatcher.live_count(), "the drain timeout passed");
+            }
+        }
+    }
+    for call in dispatcher.live_calls() {
+        dispatcher.cancel_call(&call, CancelledBy::Shutdown);
+    }
+    let upstreams = dispatcher.upstreams();
+    let closing = futures_util::future::join_all(upstreams.values().map(|upstream| upstream.remove(Duration::ZERO)));
+    let (_, flushed) = tokio::join!(closing, tokio::time::timeout(FLUSH, ingress.closed()));
+    if flushed.is_err() {
+        tracing::warn!(sockets = ingress.open_sockets(), "some answers could not be delivered in time");
+    }
+}
+
+async fn dry(dispatcher: &Dispatcher) {
+    while dispatcher.live_count() > 0 {
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,6 +1,9 @@
-//! `forebay serve`: runs the daemon. What it builds is `app`'s.
+//! `forebay serve`: runs the daemon until a signal ends it. What it builds is `app`'s.
 
-use super::{CliError, ConfigArgs, Global, check};
+use super::{CliError, ConfigArgs, Exit, Global, check};
+use crate::app::{App, StartError};
+use crate::telemetry;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -9,6 +12,50 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
-    let _config = check::load(&args.config.source(), global)?;
-    Err(CliError::not_built("serve"))
+    let mut config = check::load(&args.config.source(), global)?;
+    if global.admin.is_some() {
+        config.listen.admin = global.admin_socket()?;
+    }
+    telemetry::start(global.quiet, global.verbose, global.color_on_stderr());
+    let mut end = Ends::new()?;
+    let app = App::start(config).map_err(refused)?;
+    end.next().await;
+    app.shut_down(async { end.next().await }).await;
+    Ok(())
+}
+
+/// The signals that end the daemon: the first drains, the second hurries.
+struct Ends {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Ends {
+    fn new() -> Result<Self, CliError> {
+        let listen =
+            |kind| signal(kind).map_err(|fault| CliError::failed(format!("cannot listen for signals: {fault}")));
+        Ok(Ends { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn refused(fault: StartError) -> CliError {
+    let hint = match &fault {
+        StartError::Listen { .. } => "see what holds the address, or set another `listen.mcp`",
+        StartError::Admin(_) => "give this daemon another socket by `listen.admin` or --admin",
+        StartError::Thread(_) | StartError::Randomness(_) => "see the limits of this user and machine",
+    };
+    let mut message = fault.to_string();
+    let mut source = std::error::Error::source(&fault);
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    CliError::new(Exit::Failed, message).hint(hint)
 }

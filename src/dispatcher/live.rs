@@ -34,6 +34,10 @@ impl Live {
         all
     }
 
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
     fn remove(&self, id: CallId) {
         self.shard(id.seq()).lock().remove(&id.seq());
     }
