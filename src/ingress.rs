@@ -101,3 +101,6 @@ impl Ingress {
         }
     }
 }
+
+#[cfg(all(test, not(forebay_loom)))]
+mod tests;

@@ -10,7 +10,7 @@
 use super::Dispatcher;
 use crate::caller::Caller;
 use crate::protocol::json::{Span, members, quote_into};
-use crate::upstream::{List, ListItem, ListKind, Upstream};
+use crate::upstream::{List, ListItem, ListKind, Upstream, UpstreamState};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -153,10 +153,6 @@ impl Routes {
         self.indexes.lock().retain(|(upstream, _), _| known(upstream));
     }
 
-    fn last(&self, upstream: &Upstream, kind: ListKind) -> Option<Arc<Index>> {
-        self.indexes.lock().get(&(upstream.name().clone(), kind)).cloned()
-    }
-
     /// The upstream behind a name, among those that the caller may use.
     pub async fn find(&self, dispatcher: &Dispatcher, caller: &Caller, kind: ListKind, name: &str) -> Place {
         let upstreams = dispatcher.upstreams();
@@ -215,17 +211,36 @@ impl Routes {
             return of(&self.index(upstream, kind, list));
         }
         // A list that has gone stale still tells whose name it was; the upstream says no to what is gone.
-        let last = self.last(upstream, kind);
+        let last = upstream.known_list(kind).map(|list| self.index(upstream, kind, list));
         if let Some(item) = last.as_ref().and_then(|index| index.get(name)) {
             return Look::Listed(item.name.clone());
         }
-        match tokio::time::timeout(LIST_WAIT, upstream.list(kind)).await {
-            Ok(Ok(list)) => of(&self.index(upstream, kind, list)),
-            Ok(Err(_)) | Err(_) => match last {
+        match fetch(upstream, kind, LIST_WAIT).await {
+            Ok(list) => of(&self.index(upstream, kind, list)),
+            Err(_) => match last {
                 Some(_) => Look::NotListed,
                 None => Look::NoList,
             },
         }
+    }
+}
+
+/// An upstream's list: from its cache, or fetched within `wait`. One that is down is not waited for; its
+/// list as it was last known is better than none.
+pub async fn fetch(upstream: &Arc<Upstream>, kind: ListKind, wait: Duration) -> Result<Arc<List>, String> {
+    if let Some(list) = upstream.cached_list(kind) {
+        return Ok(list);
+    }
+    let status = upstream.status();
+    if status.state == UpstreamState::Down {
+        let fault =
+            || format!("{} is down: {}", upstream.name(), status.fault.as_deref().unwrap_or("it cannot be reached"));
+        return upstream.known_list(kind).ok_or_else(fault);
+    }
+    match tokio::time::timeout(wait, upstream.list(kind)).await {
+        Ok(Ok(list)) => Ok(list),
+        Ok(Err(fault)) => Err(format!("{} gives no such list: {fault}", upstream.name())),
+        Err(_) => upstream.known_list(kind).ok_or_else(|| format!("{} gave no list within {wait:?}", upstream.name())),
     }
 }
 

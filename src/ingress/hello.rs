@@ -7,8 +7,8 @@ use super::Ingress;
 use crate::caller::Caller;
 use crate::protocol::json::{members, quote_into};
 use crate::protocol::version::{Era, LATEST_LEGACY, SUPPORTED, meta_key};
-use crate::upstream::Upstream;
 use crate::upstream::connection::ServerInfo;
+use crate::upstream::{Upstream, UpstreamState};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,11 @@ pub(crate) async fn hello(ingress: &Ingress, caller: &Caller, one: Option<&Arc<U
     }
 }
 
+/// What an upstream says of itself. One that is down is not waited for.
 async fn server(upstream: &Arc<Upstream>, wait: Duration) -> Option<Arc<ServerInfo>> {
+    if upstream.status().state == UpstreamState::Down {
+        return None;
+    }
     tokio::time::timeout(wait, upstream.server(wait)).await.ok()?.ok()
 }
 

@@ -5,10 +5,10 @@
 
 use super::Ingress;
 use crate::caller::Caller;
-use crate::dispatcher::route::{Index, may_clash, offered_name};
+use crate::dispatcher::route::{Index, fetch, may_clash, offered_name};
 use crate::protocol::method;
 use crate::protocol::version::Era;
-use crate::upstream::{List, ListKind, Upstream};
+use crate::upstream::{ListKind, Upstream};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -76,7 +76,7 @@ async fn of_one(
     upstream: &Arc<Upstream>,
     kind: ListKind,
 ) -> Result<Vec<Bytes>, NoList> {
-    let list = fetch(upstream, kind).await?;
+    let list = fetch(upstream, kind, LIST_WAIT).await.map_err(NoList::Upstream)?;
     let visible = |name: &str| visible(ingress, caller, upstream, kind, name);
     Ok(list.items.iter().filter(|item| visible(&item.name)).map(|item| item.raw.clone()).collect())
 }
@@ -103,22 +103,10 @@ pub(crate) async fn all(ingress: &Ingress, caller: &Caller, kind: ListKind) -> V
     ingress.routes.keep(|name| upstreams.contains_key(name));
     let mine = upstreams.values().filter(|upstream| ingress.dispatcher.allows(caller, upstream.name(), None));
     let fetched = join_all(mine.map(|upstream| async move {
-        let list = fetch(upstream, kind).await.ok()?;
+        let list = fetch(upstream, kind, LIST_WAIT).await.ok()?;
         Some((upstream.clone(), ingress.routes.index(upstream, kind, list)))
     }));
     fetched.await.into_iter().flatten().collect()
-}
-
-/// A cached list, or one fetched within a bound.
-async fn fetch(upstream: &Arc<Upstream>, kind: ListKind) -> Result<Arc<List>, NoList> {
-    if let Some(list) = upstream.cached_list(kind) {
-        return Ok(list);
-    }
-    match tokio::time::timeout(LIST_WAIT, upstream.list(kind)).await {
-        Ok(Ok(list)) => Ok(list),
-        Ok(Err(fault)) => Err(NoList::Upstream(format!("{} has no such list: {fault}", upstream.name()))),
-        Err(_) => Err(NoList::Upstream(format!("{} gave no list within {LIST_WAIT:?}", upstream.name()))),
-    }
 }
 
 pub(crate) fn visible(ingress: &Ingress, caller: &Caller, upstream: &Upstream, kind: ListKind, name: &str) -> bool {

@@ -24,8 +24,6 @@ pub(crate) struct Pipe(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// A request has been read whole and is not answered yet.
-    busy: bool,
     reading: Reading,
     held: Vec<u8>,
     /// `held` up to here has been looked at.
@@ -41,17 +39,17 @@ struct Inner {
 enum Reading {
     #[default]
     Head,
-    /// So many bytes of the body are still to come; 0 means that the next byte begins another request.
+    /// So many bytes of the body are still to come. With 0 the request is whole: the next byte begins another
+    /// one, and is held until this one is answered.
     Body(u64),
     /// Not known: all is passed on.
     Unknown,
 }
 
 impl Pipe {
-    /// The request in hand has been read whole. Ends with the guard.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.0.lock().busy = true;
-        Busy(self.clone())
+    /// A request is being served. It is answered when the guard goes.
+    pub(crate) fn serving(self: &Arc<Self>) -> Serving {
+        Serving(self.clone())
     }
 
     /// Shows `look` what has come since it last looked. It returns how many bytes it has done with.
@@ -68,13 +66,12 @@ impl Pipe {
     }
 }
 
-/// While it lives, what comes on the socket is held back.
-pub(crate) struct Busy(Arc<Pipe>);
+/// While it lives, what comes behind the request is held back.
+pub(crate) struct Serving(Arc<Pipe>);
 
-impl Drop for Busy {
+impl Drop for Serving {
     fn drop(&mut self) {
         let mut inner = self.0.0.lock();
-        inner.busy = false;
         inner.reading = Reading::Head;
         inner.looked = 0;
         inner.watcher = None;
@@ -90,9 +87,6 @@ impl Drop for Busy {
 impl Inner {
     /// How many of these bytes, the next from the socket, belong to the request in hand.
     fn belonging(&mut self, bytes: &[u8]) -> usize {
-        if let Reading::Body(0) = self.reading {
-            self.reading = Reading::Head;
-        }
         if let Reading::Head = self.reading {
             match head(bytes) {
                 Some((head, body)) => {
@@ -152,13 +146,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Piped { socket, pipe } = self.get_mut();
         let mut inner = pipe.0.lock();
-        if inner.busy {
-            return poll_busy(socket, &mut inner, context, buf);
+        if let Reading::Body(0) = inner.reading {
+            return poll_holding(socket, &mut inner, context, buf);
         }
         if !inner.held.is_empty() {
             let most = inner.held.len().min(buf.remaining());
             let held = std::mem::take(&mut inner.held);
-            let here = inner.belonging(&held[..most]).max(1).min(most);
+            let here = inner.belonging(&held[..most]);
             buf.put_slice(&held[..here]);
             inner.held = held;
             inner.held.drain(..here);
@@ -181,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
 }
 
 /// The server watches for the end of the connection; whatever else comes is held.
-fn poll_busy<S: AsyncRead + Unpin>(
+fn poll_holding<S: AsyncRead + Unpin>(
     socket: &mut S,
     inner: &mut Inner,
     context: &mut Context<'_>,
@@ -254,7 +248,7 @@ mod tests {
         let mut piped = Piped::new(server, pipe.clone());
         client.write_all(&[CALL, NEXT].concat()).await.unwrap();
         assert_eq!(read(&mut piped).await, CALL);
-        let busy = pipe.busy();
+        let serving = pipe.serving();
         let mut seen = Vec::new();
         std::future::poll_fn(|context| {
             pipe.look(context, |bytes| {
@@ -265,11 +259,14 @@ mod tests {
         })
         .await;
         assert_eq!(seen, NEXT);
-        drop(busy);
+        drop(serving);
         assert_eq!(read(&mut piped).await, NEXT);
-        // The request behind is cut like any other.
+        // The request behind is cut like any other, and nothing of the next passes before it is answered.
+        drop(pipe.serving());
         client.write_all(&[CALL, NEXT].concat()).await.unwrap();
         assert_eq!(read(&mut piped).await, CALL);
+        let early = tokio::time::timeout(std::time::Duration::from_millis(20), read(&mut piped)).await;
+        assert!(early.is_err());
     }
 
     #[tokio::test]
@@ -279,7 +276,7 @@ mod tests {
         let mut piped = Piped::new(server, pipe.clone());
         client.write_all(CALL).await.unwrap();
         assert_eq!(read(&mut piped).await, CALL);
-        let busy = pipe.busy();
+        let serving = pipe.serving();
         let reader = tokio::spawn(async move {
             let last = read(&mut piped).await;
             (piped, last)
@@ -300,9 +297,10 @@ mod tests {
             seen = seen => assert_eq!(seen, NEXT.len()),
             () = write => {}
         }
-        drop(busy);
+        drop(serving);
         let (mut piped, last) = reader.await.unwrap();
         assert_eq!(last, NEXT);
+        drop(pipe.serving());
         drop(client);
         assert_eq!(read(&mut piped).await, b"");
     }

@@ -75,6 +75,7 @@ pub(crate) async fn serve(
     socket: Arc<Socket>,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
+    let _serving = socket.pipe.serving();
     let (parts, body) = request.into_parts();
     let reply = answer(&ingress, &socket, &parts, body).await;
     // A length beside a transfer coding is what smuggling is made of, and the server below has dropped the
@@ -145,7 +146,6 @@ async fn posted(
         Ok(body) => body,
         Err(fault) => return bad_body(ingress, path, fault),
     };
-    let _busy = socket.pipe.busy();
     match path {
         Path::Mcp(endpoint) => Post { ingress, socket, parts, caller, endpoint }.answer(body).await,
         Path::RestCall | Path::RestTools | Path::Health | Path::Unknown => {
