@@ -1,5 +1,7 @@
 //! The transport alone against a real child, `forebay-test-upstream`: the tests stand in for the actor.
 
+mod with_actor;
+
 use super::*;
 use crate::call::{Accepted, Answer, Call, Ending, IdMint, OnFinish};
 use crate::caller::{Caller, CallerId, Lane};
@@ -713,9 +715,13 @@ async fn r22_calls_go_to_the_least_loaded_child_and_the_number_of_children_is_to
     for _ in 0..9 {
         house.start("hold", json!({"key": "k"}));
     }
-    for _ in 0..3 {
-        let (_, run) = house.start("wait", json!({"tool": "hold", "count": 3}));
-        house.freed(run, "answered").await;
+    // Open at the same time, so that each child gets one.
+    let waits: Vec<_> = (0..3).map(|_| house.start("wait", json!({"tool": "hold", "count": 3}))).collect();
+    for (wait, _) in &waits {
+        answer(wait).await;
+    }
+    for _ in &waits {
+        assert_eq!(name(&house.completion().await.how), "answered");
     }
     let pids = house.stdio.report().pids;
     for pid in &pids {

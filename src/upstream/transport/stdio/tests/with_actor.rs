@@ -1,0 +1,133 @@
+//! The real actor on the real transport: what only the two of them together can promise.
+
+use super::*;
+use crate::upstream::Upstream;
+use crate::upstream::gates::Gates;
+use crate::upstream::supervisor::Supervisor;
+
+/// An upstream in service.
+struct Service {
+    house: House,
+    upstream: Arc<Upstream>,
+    /// Dropping it would end the actor.
+    _supervisor: Supervisor,
+}
+
+impl Setup {
+    fn serve(self) -> Service {
+        let house = self.build();
+        let supervisor =
+            Supervisor::start(&tokio::runtime::Handle::current(), Gates::new(&crate::config::Global::default()), 7);
+        let upstream = Upstream::start(house.shared.clone(), house.stdio.clone(), &supervisor);
+        Service { house, upstream, _supervisor: supervisor }
+    }
+}
+
+impl Service {
+    fn offer(&self, tool: &str, arguments: Value) -> Arc<Call> {
+        let call = self.house.call(tool, arguments);
+        self.upstream.offer(call.clone());
+        call
+    }
+
+    async fn end(self) {
+        self.upstream.remove(Duration::from_secs(5)).await;
+        let counts = self.house.shared.ledger.read();
+        assert_eq!((counts.unaccounted(), counts.finished()), (0, counts.offered));
+        assert_eq!(self.house.stdio.report().pids, [0u32; 0]);
+    }
+}
+
+#[tokio::test]
+async fn c13_what_ran_on_a_killed_child_is_lost_and_what_waited_runs_on_the_next() {
+    let service = Setup::new(&[]).limits(|limits| limits.max_concurrent = Concurrency::Fixed(4)).serve();
+    let held: Vec<_> = (0..3).map(|_| service.offer("hold", json!({"key": "k"}))).collect();
+    let killer = service.offer("kill_self", json!({}));
+    let waiting: Vec<_> = (0..2).map(|_| service.offer("echo", json!({}))).collect();
+    for call in held.iter().chain([&killer]) {
+        assert_eq!(outcome(call).await.0, Outcome::Lost { sent: true });
+    }
+    for call in &waiting {
+        answer(call).await;
+    }
+    let stats = answer(&service.offer("stats", json!({}))).await;
+    assert_eq!(stats["result"]["structuredContent"]["calls"], json!({"echo": 2}));
+    assert_eq!(service.house.stdio.report().restarts, 1);
+    service.end().await;
+}
+
+#[tokio::test]
+async fn c14_ten_callers_on_two_children_that_exit_now_and_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let starts = folder.path().join("starts");
+    let service = Setup::new(&["--starts", starts.to_str().unwrap(), "--limit", "3"])
+        .target(|target| target.processes = 2)
+        .limits(|limits| {
+            limits.max_concurrent = Concurrency::Fixed(6);
+            limits.queue_size = 200;
+        })
+        .serve();
+    let (mut ok, mut lost) = (0, 0);
+    let mut rng = fastrand::Rng::with_seed(14);
+    let exits: Vec<_> = (0..3).map(|_| rng.usize(0..200)).collect();
+    let calls: Vec<_> = (0..200)
+        .map(|number| match exits.contains(&number) {
+            true => service.offer("exit", json!({"code": 1})),
+            false => service.offer("sleep", json!({"ms": 2})),
+        })
+        .collect();
+    for call in &calls {
+        match outcome(call).await.0 {
+            Outcome::Completed { .. } => ok += 1,
+            Outcome::Lost { .. } => lost += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(service.house.stdio.report().pids.len() <= 2);
+    }
+    assert_eq!(ok + lost, 200);
+    // An exit takes at most the three calls that one child may hold, itself included.
+    assert!(lost <= 9, "{lost} calls were lost to three exits");
+    let exited = calls.iter().enumerate().filter(|(number, _)| exits.contains(number));
+    for (_, call) in exited {
+        assert!(matches!(outcome(call).await.0, Outcome::Lost { sent: true }));
+    }
+    let house = service.house.stdio.clone();
+    service.end().await;
+    assert_eq!(house.report().pids, [0u32; 0]);
+    for pid in std::fs::read_to_string(&starts).unwrap().lines() {
+        assert_eq!(process_state(pid.parse().unwrap()), None, "child {pid} is left");
+    }
+}
+
+#[tokio::test]
+async fn r07_a_server_deaf_to_cancels_never_sees_more_than_its_limit_under_hold() {
+    // `--limit` makes the server itself the judge: it exits above two calls at once.
+    let service = Setup::new(&["--limit", "2"])
+        .limits(|limits| {
+            limits.max_concurrent = Concurrency::Fixed(2);
+            limits.after_cancel = AfterCancel::Hold;
+            limits.cancel_grace = Duration::from_millis(20);
+        })
+        .serve();
+    let calls: Vec<_> = (0..20).map(|_| service.offer("ignore_cancel", json!({"ms": 30}))).collect();
+    for (number, call) in calls.iter().enumerate() {
+        if number % 2 == 0 && call.cancel(CancelledBy::Operator, Instant::now()).is_ok() {
+            service.house.shared.withdraw(call.clone());
+        }
+        ended(call).await;
+    }
+    let stats = answer(&service.offer("stats", json!({}))).await;
+    assert!(stats["result"]["structuredContent"]["peak"].as_u64().unwrap() <= 2);
+    assert_eq!(service.house.stdio.report().restarts, 0);
+    service.end().await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_missing_refuses_what_waits_with_its_reason() {
+    let service = Setup::command("no-such-command", &[]).serve();
+    let call = service.offer("echo", json!({}));
+    let (outcome, note) = outcome(&call).await;
+    assert_eq!(outcome, Outcome::Refused(crate::outcome::Reason::UpstreamDown));
+    assert!(note.contains("`no-such-command` not found (ENOENT)"), "{note}");
+    service.end().await;
+}
