@@ -52,7 +52,7 @@ class Kit:
 
 def install(target, say):
     """Returns the kit; what is there already with the same pins is kept."""
-    root = Path(target) / "interop"
+    root = Path(target).resolve() / "interop"
     wanted = hashlib.sha256()
     for name in PINS:
         wanted.update((HERE / name).read_bytes())

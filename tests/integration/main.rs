@@ -1,0 +1,15 @@
+//! Whole-binary stories: the built daemon, scripted servers behind it, clients of every era before it.
+//!
+//! One file a promise. Narrower tests lie beside the code they test; third-party clients are in
+//! `tests/interop`.
+
+mod support;
+
+mod bytes;
+mod cancel;
+mod cli;
+mod overload;
+mod repository;
+mod restart;
+mod shutdown;
+mod stdio;
