@@ -13,7 +13,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use std::collections::{BTreeSet, VecDeque};
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
@@ -92,7 +93,7 @@ impl Face {
             return Ok(empty(StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-        let Ok(message) = serde_json::from_slice::<Value>(&body) else {
+        let Some(message) = outline(&body) else {
             return Ok(refuse(StatusCode::BAD_REQUEST, "null", -32700, "no JSON"));
         };
         let id = message.get("id").map_or("null".to_owned(), Value::to_string);
@@ -196,6 +197,20 @@ impl Drop for Closed<'_> {
             self.server.cancel(&id);
         }
     }
+}
+
+/// The message without `params.arguments`, which may hold numbers that a `Value` cannot.
+fn outline(body: &[u8]) -> Option<Value> {
+    type Members = BTreeMap<String, Box<RawValue>>;
+    let shown = |(name, raw): (String, Box<RawValue>)| Some((name, serde_json::from_str::<Value>(raw.get()).ok()?));
+    let mut message: Members = serde_json::from_slice(body).ok()?;
+    let params = message.remove("params").and_then(|raw| serde_json::from_str::<Members>(raw.get()).ok());
+    let mut outline: serde_json::Map<_, _> = message.into_iter().filter_map(shown).collect();
+    if let Some(params) = params {
+        let params = params.into_iter().filter(|(name, _)| name != "arguments").filter_map(shown).collect();
+        outline.insert("params".to_owned(), Value::Object(params));
+    }
+    Some(Value::Object(outline))
 }
 
 fn check_headers(headers: &HeaderMap, message: &Value) -> Result<(), String> {
