@@ -4,7 +4,6 @@
 //! share; the predicted wait; a place; another's place. A share bounds what waits, so it does not keep a
 //! call from running that need not wait.
 
-use super::flows::Parked;
 use super::machine::Core;
 use super::slab::{NEVER, NIL};
 use super::types::{Admitted, FlowKey, Gate, Moment, Offer, Pass, Retry};
@@ -58,13 +57,12 @@ impl<J: Clone> Core<J> {
 
         let displaced = match self.make_place(known, lane, offer.bytes) {
             Ok(displaced) => displaced,
-            Err(scope) if self.settings.queue_size == 0 => {
+            Err(_) if self.settings.queue_size == 0 => {
                 let scope = if self.flows.tools.is_full(tool) {
                     Scope::Tool
                 } else if parked {
                     Scope::Caller
                 } else {
-                    let _ = scope;
                     Scope::Upstream
                 };
                 return refused(offer.job, Reason::ConcurrencyLimit, scope, Retry::Full);
@@ -77,8 +75,8 @@ impl<J: Clone> Core<J> {
         let place = self.enter(offer, now, expires, deadline, tool);
         let fifo = self.flows.link(&mut self.slab, place, false);
         self.wheel.arm(&mut self.slab, place, expires);
-        if parked && self.flows.fifos[fifo].parked == Parked::No {
-            self.flows.park(fifo, Parked::Gate, false);
+        if parked {
+            self.flows.park_by_gate(fifo);
         }
         Admitted::Queued { id: self.slab.id(place), displaced }
     }
@@ -142,12 +140,10 @@ impl<J: Clone> Core<J> {
         if let Some((_, victim)) = below {
             return Some(victim);
         }
-        let own = match caller {
-            Some(caller) => self.flows.turn_of(caller, lane as u8),
-            None if self.flows.one_turn => return None,
-            None => None,
-        };
         let (longest, victim) = self.flows.newest_of_longest(lane)?;
+        let own = caller.and_then(|caller| self.flows.turn_of(caller, lane as u8));
+        // With one turn a lane, a newcomer's own turn is the longest even if it is new to it.
+        let own = own.or(self.flows.one_turn.then_some(longest));
         let own_len = own.map_or(0, |turn| self.flows.turns[turn].len);
         (self.flows.turns[longest].len >= own_len + 2).then_some(victim)
     }

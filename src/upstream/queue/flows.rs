@@ -54,7 +54,7 @@ pub(super) struct Turn {
     pub lane: u8,
     pub in_ring: bool,
     /// In the ring or aside.
-    listed: bool,
+    chained: bool,
     pub len: u32,
     /// Entries in FIFOs that are not parked.
     pub ready: u32,
@@ -70,6 +70,15 @@ pub(super) struct Turn {
     pub newest: u32,
     longer_prev: u32,
     longer_next: u32,
+    pub listed: Listed,
+}
+
+/// What a listing has shown of a turn: which one, on which page, up to which age.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Listed {
+    pub listing: u64,
+    pub page: u32,
+    pub seq: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -254,7 +263,7 @@ impl Flows {
             } else if prev == NIL {
                 self.heap_fix(turn, self.fifos[fifo].heap_at);
             }
-        } else if !self.turns[turn].listed {
+        } else if !self.turns[turn].chained {
             self.push(turn, false);
         }
         // An older call that came back stands before the one that was picked from this FIFO.
@@ -434,7 +443,7 @@ impl Flows {
         let turn = self.turns.take(|| Turn {
             lane,
             in_ring: false,
-            listed: false,
+            chained: false,
             len: 0,
             ready: 0,
             weight: 1,
@@ -447,9 +456,10 @@ impl Flows {
             newest: NIL,
             longer_prev: NIL,
             longer_next: NIL,
+            listed: Listed::default(),
         });
         let new = &mut self.turns[turn];
-        (new.lane, new.in_ring, new.len, new.ready) = (lane, false, 0, 0);
+        (new.lane, new.in_ring, new.listed, new.len, new.ready) = (lane, false, Listed::default(), 0, 0);
         new.heap.clear();
         if self.one_turn {
             self.lanes[usize::from(lane)].shared = turn;
@@ -471,7 +481,7 @@ impl Flows {
         let lane = self.turns[turn].lane;
         let tail = self.list(lane, ring).tail;
         let this = &mut self.turns[turn];
-        (this.in_ring, this.listed, this.stamp, this.prev, this.next) = (ring, true, stamp, tail, NIL);
+        (this.in_ring, this.chained, this.stamp, this.prev, this.next) = (ring, true, stamp, tail, NIL);
         let weight = u64::from(this.weight);
         match tail {
             NIL => self.list(lane, ring).head = turn,
@@ -497,7 +507,7 @@ impl Flows {
             let weight = u64::from(self.turns[turn].weight);
             self.lanes[usize::from(lane)].ring_weight -= weight;
         }
-        (self.turns[turn].in_ring, self.turns[turn].listed) = (false, false);
+        (self.turns[turn].in_ring, self.turns[turn].chained) = (false, false);
     }
 
     fn set_weight(&mut self, turn: u32, weight: u32) {
@@ -511,7 +521,7 @@ impl Flows {
 
     /// A turn gets its first FIFO that may be served: from aside, or brand-new and in no list.
     fn enter_ring(&mut self, turn: u32) {
-        if self.turns[turn].listed {
+        if self.turns[turn].chained {
             self.remove(turn);
         }
         self.turns[turn].deficit = i64::from(self.turns[turn].weight);
@@ -548,6 +558,18 @@ impl Flows {
             } else {
                 self.refresh_tool(tool);
             }
+        }
+    }
+
+    /// Parks a FIFO by the gate, wherever it stands.
+    pub(super) fn park_by_gate(&mut self, fifo: u32) {
+        match self.fifos[fifo].parked {
+            Parked::No => self.park(fifo, Parked::Gate, false),
+            Parked::Tool => {
+                self.leave_line(fifo);
+                self.fifos[fifo].parked = Parked::Gate;
+            }
+            Parked::Gate => {}
         }
     }
 

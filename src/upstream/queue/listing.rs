@@ -2,13 +2,15 @@
 //! (rule R18). Never a full copy.
 //!
 //! A cursor names a remembered place. Turns are found again by stamps, which grow along the ring, so a call
-//! that stays queued is never missed however the ring turns meanwhile; it may be seen twice if its turn came
-//! round, so readers key rows by id. A listing shows what was there when it began and therefore ends, however
-//! many calls arrive. What starts to run while the lanes are listed may be missed, as it has been passed.
+//! that stays queued is never missed however the ring turns meanwhile. A turn also remembers which listing
+//! has shown it, so that it is not shown again when it comes round; where several listings run at once, or a
+//! cursor is asked twice, a call may be seen twice, so readers key rows by id. A listing shows what was there
+//! when it began and therefore ends, however many calls arrive. What starts to run while the lanes are
+//! listed, or is moved to another lane, may be missed.
 
-use super::flows::Turn;
+use super::flows::{Listed, Parked, Turn};
 use super::machine::Core;
-use super::slab::{NIL, State};
+use super::slab::{Entry, NEVER, NIL, State};
 use super::types::{EntryId, Moment, Row, Rows};
 use crate::caller::Lane;
 use crate::upstream::RowState;
@@ -22,6 +24,8 @@ const MARKS: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     number: u64,
+    listing: u64,
+    page: u32,
     /// What arrived or started later does not belong to this listing.
     last_arrival: u64,
     last_start: u64,
@@ -49,6 +53,7 @@ const START: Place = Place { stamp: 0, seq: 0, turn: NIL, entry: EntryId(0) };
 pub(super) struct Marks {
     marks: Vec<Mark>,
     made: u64,
+    listings: u64,
 }
 
 impl Marks {
@@ -74,6 +79,8 @@ impl<J: Clone> Core<J> {
         let limit = limit.clamp(1, PAGE);
         let begin = Mark {
             number: 0,
+            listing: self.marks.listings + 1,
+            page: 0,
             last_arrival: self.arrivals,
             last_start: self.starts(),
             started: 0,
@@ -82,12 +89,16 @@ impl<J: Clone> Core<J> {
             aside: START,
         };
         let mut mark = match cursor {
-            0 => begin,
+            0 => {
+                self.marks.listings += 1;
+                begin
+            }
             cursor => match self.marks.find(cursor) {
                 Some(mark) => mark,
                 None => return Rows { rows: Vec::new(), next: None, stale: true },
             },
         };
+        mark.page += 1;
         let mut rows = Vec::with_capacity(limit.min((self.running + self.lingering + self.flows.queued) as usize));
         let whole = self.list_started(&mut mark, limit, &mut rows) && self.list_lanes(&mut mark, limit, &mut rows);
         let next = (!whole).then(|| self.marks.remember(mark));
@@ -138,40 +149,50 @@ impl<J: Clone> Core<J> {
         true
     }
 
-    fn list_lanes(&self, mark: &mut Mark, limit: usize, rows: &mut Vec<Row<J>>) -> bool {
+    fn list_lanes(&mut self, mark: &mut Mark, limit: usize, rows: &mut Vec<Row<J>>) -> bool {
         while mark.lane < 3 {
-            let lane = &self.flows.lanes[mark.lane];
             // The ring again before the turns aside: some of those may have come back to it.
-            if !self.list_turns(lane.ring.head, mark.last_arrival, &mut mark.ring, limit, rows)
-                || !self.list_turns(lane.aside.head, mark.last_arrival, &mut mark.aside, limit, rows)
-            {
-                return false;
+            let (ring, aside) = (self.flows.lanes[mark.lane].ring.head, self.flows.lanes[mark.lane].aside.head);
+            for (head, in_ring) in [(ring, true), (aside, false)] {
+                let mut at = if in_ring { mark.ring } else { mark.aside };
+                let whole = self.list_turns(head, mark, &mut at, limit, rows);
+                *(if in_ring { &mut mark.ring } else { &mut mark.aside }) = at;
+                if !whole {
+                    return false;
+                }
             }
             (mark.lane, mark.ring, mark.aside) = (mark.lane + 1, START, START);
         }
         true
     }
 
-    fn list_turns(&self, head: u32, last: u64, at: &mut Place, limit: usize, rows: &mut Vec<Row<J>>) -> bool {
+    fn list_turns(&mut self, head: u32, mark: &Mark, at: &mut Place, limit: usize, rows: &mut Vec<Row<J>>) -> bool {
         let mut turn = self.find_turn(head, at);
         while turn != NIL {
-            let this = &self.flows.turns[turn];
-            let (mut place, mut rank) =
-                if this.stamp == at.stamp { self.find_entry(turn, at) } else { (this.oldest, 0) };
-            while place != NIL {
-                let entry = &self.slab[place];
-                if entry.seq <= last {
-                    if rows.len() == limit {
-                        return false;
+            let Turn { stamp, next, listed, .. } = self.flows.turns[turn];
+            // What a page asked before this one has shown.
+            let shown = (listed.listing == mark.listing && listed.page < mark.page).then_some(listed.seq);
+            if shown != Some(NEVER) {
+                let (mut place, mut rank) = self.find_entry(turn, at, shown.unwrap_or(0));
+                while place != NIL {
+                    let Entry { seq, newer, .. } = self.slab[place];
+                    if seq <= mark.last_arrival {
+                        if rows.len() == limit {
+                            return false;
+                        }
+                        rows.extend(self.row_at(place, rank));
+                        let before = if stamp == at.stamp { at.seq } else { 0 };
+                        *at = Place { stamp, seq: before.max(seq), turn, entry: self.slab.id(place) };
+                        let Mark { listing, page, .. } = *mark;
+                        self.flows.turns[turn].listed = Listed { listing, page, seq: at.seq };
                     }
-                    rows.extend(self.row_at(place, rank));
-                    let seq = if this.stamp == at.stamp { at.seq.max(entry.seq) } else { entry.seq };
-                    *at = Place { stamp: this.stamp, seq, turn, entry: self.slab.id(place) };
+                    (place, rank) = (newer, rank + 1);
                 }
-                (place, rank) = (entry.newer, rank + 1);
+                let Mark { listing, page, .. } = *mark;
+                self.flows.turns[turn].listed = Listed { listing, page, seq: NEVER };
             }
-            *at = Place { stamp: this.stamp + 1, seq: 0, turn: this.next, entry: EntryId(0) };
-            turn = this.next;
+            *at = Place { stamp: stamp + 1, seq: 0, turn: next, entry: EntryId(0) };
+            turn = next;
         }
         true
     }
@@ -190,17 +211,20 @@ impl<J: Clone> Core<J> {
         turn
     }
 
-    /// The first entry of a half-listed turn that is not done, with its rank.
-    fn find_entry(&self, turn: u32, at: &Place) -> (u32, u32) {
-        if let Some(place) = self.slab.find(at.entry)
+    /// The first entry of a turn that is not done, with its rank.
+    fn find_entry(&self, turn: u32, at: &Place, shown: u64) -> (u32, u32) {
+        let half = self.flows.turns[turn].stamp == at.stamp;
+        if half
+            && let Some(place) = self.slab.find(at.entry)
             && self.slab[place].state == State::Queued
             && self.flows.fifos[self.slab[place].fifo].turn == turn
         {
             let place = self.slab[place].newer;
             return (place, if place == NIL { 0 } else { self.rank(place, turn) });
         }
+        let shown = if half { shown.max(at.seq) } else { shown };
         let (mut place, mut rank) = (self.flows.turns[turn].oldest, 0);
-        while place != NIL && self.slab[place].seq <= at.seq {
+        while place != NIL && self.slab[place].seq <= shown {
             (place, rank) = (self.slab[place].newer, rank + 1);
         }
         (place, rank)
@@ -210,7 +234,7 @@ impl<J: Clone> Core<J> {
         let entry = &self.slab[place];
         let (state, position, parked) = match entry.state {
             State::Queued => {
-                let parked = self.flows.fifos[entry.fifo].parked != super::flows::Parked::No;
+                let parked = self.flows.fifos[entry.fifo].parked != Parked::No;
                 (RowState::Queued, Some(self.position_at(place, rank)), parked)
             }
             State::Running => (RowState::Running, None, false),

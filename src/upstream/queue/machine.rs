@@ -342,10 +342,8 @@ impl<J: Clone> Core<J> {
             self.flows.link(&mut self.slab, place, false);
         }
         for key in parked {
-            if let Some(fifo) = self.flows.find(key)
-                && self.flows.fifos[fifo].parked == Parked::No
-            {
-                self.flows.park(fifo, Parked::Gate, false);
+            if let Some(fifo) = self.flows.find(key) {
+                self.flows.park_by_gate(fifo);
             }
         }
     }
