@@ -197,7 +197,7 @@ fn note(house: &House, load: &Load, state: &wire::State, hold: bool) -> String {
     let of = |group| show::share_ok(load.callers(), group);
     let worst = state.upstreams.iter().map(|up| up.running + up.lingering).max().unwrap_or(0);
     format!(
-        "careful: {}   runaway: {}   busiest server: {worst} in flight   q stops",
+        "careful {}, runaway {}, busiest server {worst} in flight   q stops",
         of(Group::Careful),
         of(Group::Runaway)
     )

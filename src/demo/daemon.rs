@@ -1,24 +1,29 @@
 //! The daemon as the demo runs it: in this process, by the library's own front door.
 
+use crate::app::App;
 use crate::config::Config;
+use std::error::Error as _;
 use std::net::SocketAddr;
 
 /// A running daemon.
-pub struct Daemon {
-    mcp: SocketAddr,
-}
+pub struct Daemon(App);
 
 impl Daemon {
-    /// Starts it; its admin socket answers when this returns.
-    pub async fn start(_config: Config) -> Result<Self, String> {
-        Err("the daemon is not built yet".into())
+    /// Starts it; its admin socket and its listener are bound when this returns.
+    pub fn start(config: Config) -> Result<Self, String> {
+        App::start(config).map(Daemon).map_err(|fault| match fault.source() {
+            Some(source) => format!("{fault}: {source}"),
+            None => fault.to_string(),
+        })
     }
 
     /// Where calls are served.
     pub fn mcp(&self) -> SocketAddr {
-        self.mcp
+        self.0.mcp
     }
 
-    /// Drains it and stops it.
-    pub async fn stop(self) {}
+    /// Stops it without waiting for calls: the demo's own have ended, and a guest's end cancelled.
+    pub async fn stop(self) {
+        self.0.shut_down(std::future::ready(())).await;
+    }
 }

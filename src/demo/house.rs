@@ -83,7 +83,7 @@ impl House {
         }
         let socket = directory.path.join("admin.sock");
         let text = config_text(&socket, &url, limits, seed, &callers);
-        let daemon = Daemon::start(read_config(text, &program)?).await.map_err(DemoError::Daemon)?;
+        let daemon = Daemon::start(read_config(text, &program)?).map_err(DemoError::Daemon)?;
         let house = House { daemon, admin: Client::new(socket), http_server, personas, guest, directory };
         match house.ready().await {
             Ok(()) => Ok(house),

@@ -95,16 +95,21 @@ impl Phase {
 
 /// The table of the main scenario.
 pub fn table(report: &Report, color: bool) -> String {
-    let mut table =
-        Table::new(&["PHASE", "CALLERS", ">CALLS", ">OK", ">FAILED", ">REFUSED", ">P50", ">P95", "REFUSED BECAUSE"]);
+    let mut table = Table::new(&["PHASE", "CALLERS", ">CALLS", ">OK", ">FAILED", ">REFUSED", ">P50", ">P95"]);
     for phase in &report.phases {
         for figures in &phase.groups {
             table.painted_row(row(&phase.name, figures));
         }
     }
     let mut text = table.render(color);
-    text.push_str("\nMost calls in flight at once, as each server counted them (fragile breaks above ");
-    text.push_str(&format!("{}):\n", Kind::FRAGILE_TAKES));
+    for phase in &report.phases {
+        for figures in phase.groups.iter().filter(|figures| !figures.refused.is_empty()) {
+            let reasons: Vec<_> = figures.refused.iter().map(|(reason, calls)| format!("{reason} {calls}")).collect();
+            text.push_str(&format!("{}, {}: refused {}\n", phase.name, who(figures), reasons.join(", ")));
+        }
+    }
+    text.push_str("\nMost calls in flight at once, as each server counted them\n");
+    text.push_str(&format!("(fragile breaks above {}):\n", Kind::FRAGILE_TAKES));
     for phase in &report.phases {
         text.push_str(&format!("  {}: {}\n", phase.name, peaks(phase)));
     }
@@ -154,22 +159,22 @@ pub fn burst(report: &Report) -> String {
 fn row(phase: &str, figures: &Figures) -> Vec<(String, Option<Paint>)> {
     let bad_if = |some: u64| (some > 0).then_some(Paint::Bad);
     let refused: u64 = figures.refused.values().sum();
-    let because: Vec<_> = figures.refused.iter().map(|(reason, calls)| format!("{reason} {calls}")).collect();
     let ms = |ms: Option<u64>| ms.map_or("-".into(), time);
-    let who =
-        if figures.callers == 1 { figures.group.into() } else { format!("{} {}", figures.callers, figures.group) };
     let failed = figures.failed + figures.broken;
     vec![
         (phase.into(), None),
-        (who, None),
+        (who(figures), None),
         (figures.calls.to_string(), None),
         (figures.ok.to_string(), None),
         (failed.to_string(), bad_if(failed)),
         (refused.to_string(), None),
         (ms(figures.p50_ms), None),
         (ms(figures.p95_ms), None),
-        (because.join(", "), Some(Paint::Dim)),
     ]
+}
+
+fn who(figures: &Figures) -> String {
+    if figures.callers == 1 { figures.group.into() } else { format!("{} {}", figures.callers, figures.group) }
 }
 
 fn peaks(phase: &Phase) -> String {
