@@ -194,6 +194,14 @@ pub enum Concurrency {
 }
 
 impl Concurrency {
+    /// The limit as it is told: 0 for none.
+    pub fn shown(self) -> u32 {
+        match self {
+            Concurrency::Fixed(_) | Concurrency::Adaptive { .. } => self.ceiling(),
+            Concurrency::Unlimited => 0,
+        }
+    }
+
     /// The most that may be in flight at once.
     pub fn ceiling(self) -> u32 {
         match self {

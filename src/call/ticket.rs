@@ -226,3 +226,6 @@ impl Drop for Ticket {
         self.ledger.finished(stage, Outcome::Lost { sent: stage == Stage::Running });
     }
 }
+
+#[cfg(all(test, forebay_loom))]
+mod loom_models;

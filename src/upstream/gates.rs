@@ -326,5 +326,7 @@ impl Drop for Permits {
     }
 }
 
+#[cfg(all(test, forebay_loom))]
+mod loom_models;
 #[cfg(all(test, not(forebay_loom)))]
 mod tests;

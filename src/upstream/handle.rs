@@ -170,7 +170,8 @@ impl Upstream {
         Status {
             state: self.state(&link, failed, &config, now),
             fault,
-            retry_in: link.retry_at().map(|at| at.saturating_duration_since(now)),
+            retry_in: if failed { Some(shared.revives_at()) } else { link.retry_at() }
+                .map(|at| at.saturating_duration_since(now)),
             running: figures.running.load(Relaxed),
             lingering: figures.lingering.load(Relaxed),
             max_concurrent: figures.limit.load(Relaxed),

@@ -41,6 +41,8 @@ pub(crate) struct Scripted {
 
 struct State {
     seen: Vec<Seen>,
+    /// How often each call was begun.
+    begun: BTreeMap<CallId, usize>,
     runs: BTreeMap<RunId, Run>,
     /// Calls that the server works on, whether or not forebay still waits for them.
     at_server: BTreeMap<RunId, CallId>,
@@ -61,6 +63,7 @@ impl Scripted {
             shared: shared.clone(),
             state: Mutex::new(State {
                 seen: Vec::new(),
+                begun: BTreeMap::new(),
                 runs: BTreeMap::new(),
                 at_server: BTreeMap::new(),
                 peak: 0,
@@ -112,7 +115,7 @@ impl Scripted {
     }
 
     pub(crate) fn began(&self, call: CallId) -> usize {
-        self.state.lock().seen.iter().rev().filter(|seen| **seen == Seen::Begin(call)).count()
+        self.state.lock().begun.get(&call).copied().unwrap_or(0)
     }
 
     /// The server answers a call, in time or late. False if it does not work on it.
@@ -188,6 +191,7 @@ impl Connection for Scripted {
     fn begin(&self, run: Run) {
         let mut state = self.state.lock();
         state.seen.push(Seen::Begin(run.call.id));
+        *state.begun.entry(run.call.id).or_default() += 1;
         if state.instant {
             state.peak = state.peak.max(state.at_server.len() + 1);
             drop(state);

@@ -49,6 +49,8 @@ pub struct UpstreamShared {
     pub(crate) dry: Notify,
     /// The actor is dead beyond its restart limit and waits for the supervisor's timer.
     pub(crate) failed: AtomicBool,
+    /// When that timer goes off, in microseconds since the origin.
+    pub(crate) revives: AtomicU64,
     /// Somebody wants the connection open although it starts on demand.
     pub(crate) wanted: AtomicBool,
     pub(crate) incarnation: AtomicU32,
@@ -111,12 +113,13 @@ impl UpstreamShared {
             closed: AtomicBool::new(false),
             dry: Notify::new(),
             failed: AtomicBool::new(false),
+            revives: AtomicU64::new(0),
             wanted: AtomicBool::new(config.start == Start::Eager),
             incarnation: AtomicU32::new(0),
             switch: AtomicU8::new(Switch::Open as u8),
             actor: watch::Sender::new(None),
             link: watch::Sender::new(Link::new(config.start == Start::OnDemand)),
-            figures: Figures::default(),
+            figures: Figures { limit: AtomicU32::new(config.limits.max_concurrent.shown()), ..Figures::default() },
             latency: Mutex::new(Latency::new(now)),
             saturation: Saturation::default(),
             lists: Lists::default(),
@@ -260,6 +263,11 @@ impl UpstreamShared {
         self.origin + Duration::from_micros(micros.saturating_sub(1))
     }
 
+    /// When the supervisor starts a failed actor anew.
+    pub(crate) fn revives_at(&self) -> Instant {
+        self.instant(self.revives.load(Relaxed))
+    }
+
     /// Why nothing is taken at this moment.
     fn door_shut(&self) -> Option<(Reason, Option<Arc<str>>)> {
         if self.is_closed() || matches!(self.switch(), Switch::Draining | Switch::Drained) {
@@ -271,14 +279,16 @@ impl UpstreamShared {
     }
 
     fn turn_away(&self, call: &Call, reason: Reason, note: Option<Arc<str>>) {
+        let now = Instant::now();
         let scope = if reason == Reason::QueueFull { Scope::Entries } else { Scope::Upstream };
         let mut refusal = call.refusal(Outcome::Refused(reason), scope);
         self.fill(&mut refusal);
         refusal.note = note;
         if reason == Reason::UpstreamDown {
-            refusal.retry_after_ms = Some(1000);
+            let left = self.revives_at().saturating_duration_since(now);
+            refusal.retry_after_ms = Some((left.as_millis() as u64).max(100));
         }
-        call.refuse(refusal, Instant::now());
+        call.refuse(refusal, now);
     }
 }
 

@@ -128,11 +128,12 @@ impl Actor for Root {
         if reason.is_normal() || shared.is_closed() {
             return Ok(ControlFlow::Continue(()));
         }
-        shared.failed.store(true, Relaxed);
-        shared.actor.send_replace(None);
         let lived = child.born.elapsed();
         let rest = if lived > WITHIN + child.rest { FIRST_REST } else { child.rest };
         let jittered = rest.mul_f64(1.0 + 0.3 * self.rng.f64());
+        shared.revives.store(shared.micros(Instant::now() + jittered), Relaxed);
+        shared.failed.store(true, Relaxed);
+        shared.actor.send_replace(None);
         tracing::error!(upstream = %shared.name, rest_ms = jittered.as_millis() as u64,
             "the upstream's actor failed beyond its restart limit and is started anew after a rest");
         if let Some(me) = self.me.upgrade() {

@@ -286,7 +286,7 @@ impl UpstreamActor {
         out.running.store(figures.running, Relaxed);
         out.lingering.store(figures.lingering, Relaxed);
         out.queued.store(figures.queued, Relaxed);
-        let unlimited = matches!(self.config.limits.max_concurrent, crate::config::Concurrency::Unlimited);
+        let unlimited = self.config.limits.max_concurrent.shown() == 0;
         out.limit.store(if unlimited { 0 } else { self.limit() }, Relaxed);
         self.publish_oldest(figures.queued);
         self.shared.saturation.depth(figures.queued, figures.queue_size, self.now.0);

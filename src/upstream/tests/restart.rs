@@ -10,7 +10,7 @@ use crate::upstream::{UpstreamState, connection::StopReason};
 
 impl Rig {
     /// Makes the actor panic and waits for its next life.
-    async fn fail(&self) {
+    pub(super) async fn fail(&self) {
         let shared = self.upstream.shared();
         let before = shared.figures.restarts.load(std::sync::atomic::Ordering::Relaxed);
         let actor = shared.actor.borrow().clone().expect("the actor lives");
@@ -159,6 +159,7 @@ async fn r03_past_its_restart_limit_calls_are_refused_until_the_supervisors_time
     let ann = caller(1);
     let refused = rig.call(&ann, Like::default());
     assert_eq!(outcome(&refused), Some(Outcome::Refused(Reason::UpstreamDown)));
+    assert!((1000..=1300).contains(&refusal(&refused).retry_after_ms.unwrap()));
     // The supervisor and its other children go on.
     let fine = other.call(&ann, Like::default());
     settle().await;
