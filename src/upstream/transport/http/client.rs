@@ -8,7 +8,7 @@ use super::wire::{DialError, Dialer, Gauge, Stream};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -24,10 +24,13 @@ const HEAD_LIMIT: usize = 128 << 10;
 /// One connection. It is kept between exchanges as long as it is alive.
 pub(super) struct Client {
     send: SendRequest<Full<Bytes>>,
-    connection: Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
+    /// None once it has ended. It must be dropped at once then: a request that hyper had not picked up would
+    /// wait for ever in a channel that the ended connection still holds.
+    connection: Option<Moving>,
     gauge: Arc<Gauge>,
-    gone: bool,
 }
+
+type Moving = Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>;
 
 /// The head of an answer, and its body still to be read.
 pub(super) struct Answer {
@@ -66,7 +69,7 @@ impl Client {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|fault| DialError::Http { to: dialer.to(), why: reason(&fault) })?;
-        Ok(Client { send, connection: Box::pin(connection), gauge, gone: false })
+        Ok(Client { send, connection: Some(Box::pin(connection)), gauge })
     }
 
     /// Whether nothing has been sent on it yet.
@@ -76,10 +79,8 @@ impl Client {
 
     /// Ready once the server has closed the connection; polled while it is idle.
     pub(super) fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.gone && self.connection.as_mut().poll(context).is_ready() {
-            self.gone = true;
-        }
-        if self.gone || self.send.is_closed() { Poll::Ready(()) } else { Poll::Pending }
+        turn(&mut self.connection, context);
+        if self.connection.is_none() || self.send.is_closed() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -92,11 +93,11 @@ impl Client {
         if before > 0 {
             self.gauge.look_before_write();
         }
-        if let Err(fault) = drive(&mut self.connection, &mut self.gone, self.send.ready()).await {
+        if let Err(fault) = drive(&mut self.connection, self.send.ready()).await {
             return Err(broken(self, &fault));
         }
         let response = self.send.send_request(request);
-        match drive(&mut self.connection, &mut self.gone, response).await {
+        match drive(&mut self.connection, response).await {
             Ok(response) => {
                 let (head, body) = response.into_parts();
                 Ok(Answer { status: head.status, headers: head.headers, body: Body(body) })
@@ -107,16 +108,29 @@ impl Client {
 
     /// The next bytes of a body; none at its end.
     pub(super) async fn chunk(&mut self, body: &mut Body) -> Result<Option<Bytes>, BodyError> {
+        poll_fn(|context| self.poll_chunk(body, context)).await
+    }
+
+    pub(super) fn poll_chunk(
+        &mut self,
+        body: &mut Body,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, BodyError>> {
         loop {
-            let frame = drive(&mut self.connection, &mut self.gone, body.0.frame()).await;
+            let mut frame = Pin::new(&mut body.0).poll_frame(context);
+            if frame.is_pending() {
+                turn(&mut self.connection, context);
+                frame = Pin::new(&mut body.0).poll_frame(context);
+            }
             match frame {
-                None => return Ok(None),
-                Some(Ok(frame)) => {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(None)),
+                Poll::Ready(Some(Err(fault))) => return Poll::Ready(Err(BodyError::Broken(reason(&fault)))),
+                Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
-                        return Ok(Some(data));
+                        return Poll::Ready(Ok(Some(data)));
                     }
                 }
-                Some(Err(fault)) => return Err(BodyError::Broken(reason(&fault))),
             }
         }
     }
@@ -154,22 +168,23 @@ impl Client {
 
 /// Polls `future` with the connection that moves it. Polled before as well as behind: before, because an
 /// answer may be there already; behind, because the connection may have brought it.
-async fn drive<F: Future>(
-    connection: &mut Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
-    gone: &mut bool,
-    future: F,
-) -> F::Output {
+async fn drive<F: Future>(connection: &mut Option<Moving>, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(output);
         }
-        if !*gone && connection.as_mut().poll(context).is_ready() {
-            *gone = true;
-        }
+        turn(connection, context);
         future.as_mut().poll(context)
     })
     .await
+}
+
+/// Polls a connection, and drops one that has ended.
+fn turn(connection: &mut Option<Moving>, context: &mut Context<'_>) {
+    if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(context).is_ready()) {
+        *connection = None;
+    }
 }
 
 /// hyper's words with their causes, on one line.

@@ -15,15 +15,17 @@ use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Redirects followed for one request, all on its own origin (C36).
 const MOST_REDIRECTS: u32 = 3;
 /// Bytes of an error's body that are looked at.
 const ERROR_BODY: usize = 64 << 10;
-/// How long the end of an event stream is awaited once its answer is there, to keep the connection.
+/// How long the handshake awaits the end of an event stream once its answer is there.
 const STREAM_END: Duration = Duration::from_millis(20);
 
 /// One request to be sent.
@@ -58,10 +60,31 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// The connection, if the stream ends soon and with nothing more.
-    pub(super) async fn settle(mut self) -> Option<Client> {
-        let end = tokio::time::timeout(STREAM_END, self.client.chunk(&mut self.body)).await;
-        (matches!(end, Ok(Ok(None))) && self.client.reusable().await).then_some(self.client)
+    /// Ready at the end of the stream with the connection if it can be used again, and with none if anything
+    /// else comes.
+    pub(super) fn poll_end(mut self, context: &mut Context<'_>) -> Result<Option<Client>, Tail> {
+        match self.client.poll_chunk(&mut self.body, context) {
+            Poll::Pending => Err(self),
+            Poll::Ready(Ok(None)) => {
+                let gone = self.client.poll_gone(context).is_ready();
+                Ok((!gone).then_some(self.client))
+            }
+            Poll::Ready(_) => Ok(None),
+        }
+    }
+
+    /// Waits a little for the end.
+    pub(super) async fn settle(self) -> Option<Client> {
+        let mut tail = Some(self);
+        let end = poll_fn(|context| match tail.take().map(|tail| tail.poll_end(context)) {
+            Some(Err(open)) => {
+                tail = Some(open);
+                Poll::Pending
+            }
+            Some(Ok(client)) => Poll::Ready(client),
+            None => Poll::Ready(None),
+        });
+        tokio::time::timeout(STREAM_END, end).await.unwrap_or_default()
     }
 }
 

@@ -226,3 +226,48 @@ impl AsyncWrite for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dialer = Dialer::new("127.0.0.1", listener.local_addr().unwrap().port(), None).unwrap();
+        let (stream, accepted) = tokio::join!(dialer.dial(Duration::from_secs(10)), listener.accept());
+        (stream.unwrap(), accepted.unwrap().0)
+    }
+
+    /// Waits until the socket has something to read, an end included, without reading it.
+    async fn readable(stream: &Stream) {
+        let Io::Plain(tcp) = &stream.io else { panic!() };
+        tcp.readable().await.unwrap();
+    }
+
+    /// R5: a close that has arrived is found before a byte is written.
+    #[tokio::test]
+    async fn r05_a_kept_connection_is_looked_at_before_it_is_written_to() {
+        let (mut stream, mut peer) = pair().await;
+        let gauge = stream.gauge();
+        stream.write_all(b"first").await.unwrap();
+        assert_eq!(gauge.written(), 5);
+        gauge.look_before_write();
+        stream.write_all(b"second").await.unwrap();
+        assert_eq!(gauge.written(), 11);
+
+        peer.write_all(b"unasked").await.unwrap();
+        readable(&stream).await;
+        gauge.look_before_write();
+        assert_eq!(stream.write(b"third").await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+        let (mut stream, mut peer) = pair().await;
+        peer.shutdown().await.unwrap();
+        readable(&stream).await;
+        let gauge = stream.gauge();
+        gauge.look_before_write();
+        assert_eq!(stream.write(b"first").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(gauge.written(), 0);
+    }
+}

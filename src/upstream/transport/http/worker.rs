@@ -20,7 +20,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -52,47 +52,83 @@ enum End {
     Hold,
 }
 
+/// What a worker keeps between two runs.
+#[derive(Default)]
+enum Kept {
+    #[default]
+    Nothing,
+    Ready(Client),
+    /// The stream of the last answer has not ended yet.
+    Ending(Tail),
+}
+
+impl Kept {
+    /// Watches an idle connection: one that the server closes is dropped at once, a stream that ends leaves
+    /// its connection usable.
+    fn poll(&mut self, context: &mut Context<'_>) {
+        *self = match std::mem::take(self) {
+            Kept::Nothing => return,
+            Kept::Ready(mut client) => match client.poll_gone(context) {
+                Poll::Ready(()) => Kept::Nothing,
+                Poll::Pending => Kept::Ready(client),
+            },
+            Kept::Ending(tail) => match tail.poll_end(context) {
+                Err(open) => Kept::Ending(open),
+                Ok(None) => Kept::Nothing,
+                // Polled anew, so that its close wakes us.
+                Ok(Some(client)) => {
+                    *self = Kept::Ready(client);
+                    return self.poll(context);
+                }
+            },
+        };
+    }
+}
+
 /// Works until it is told to retire.
 pub(super) async fn work(seat: Seat) {
-    let mut client: Option<Client> = None;
+    let mut kept = Kept::Nothing;
     loop {
         let next = poll_fn(|context| {
-            if let Poll::Ready(next) = seat.cell.poll_next(context) {
-                return Poll::Ready(next);
-            }
-            // An idle connection is watched, so that one the server closes is dropped at once.
-            if client.as_mut().is_some_and(|client| client.poll_gone(context).is_ready()) {
-                client = None;
-            }
-            Poll::Pending
+            kept.poll(context);
+            seat.cell.poll_next(context)
         })
         .await;
         let run = match next {
             Next::Run(run) => run,
             Next::Retire => return,
         };
-        let end = serve(&seat, &mut client, &run).await;
-        if !finish(&seat, &mut client, run, end).await {
+        // A stream that has not ended by now is not waited for.
+        let mut client = match std::mem::take(&mut kept) {
+            Kept::Ready(client) => Some(client),
+            Kept::Ending(_) | Kept::Nothing => None,
+        };
+        let mut end = serve(&seat, &mut client, &run).await;
+        if let Some(client) = client {
+            kept = Kept::Ready(client);
+        } else if let End::Answer { tail, .. } = &mut end
+            && let Some(tail) = tail.take()
+        {
+            kept = Kept::Ending(tail);
+        }
+        if !finish(&seat, run, end) {
             return;
         }
     }
 }
 
 /// Ends a run and makes the worker free. False if the worker shall retire.
-async fn finish(seat: &Seat, client: &mut Option<Client>, run: Run, end: End) -> bool {
+fn finish(seat: &Seat, run: Run, end: End) -> bool {
     let id = run.id;
     match end {
         // The worker is free before the slot is, so that the actor, woken by the slot, finds it.
-        End::Answer { message, era, tail: None } if message.len() <= SMALL => {
+        End::Answer { message, era, .. } if message.len() <= SMALL => {
             let keep = seat.finish(id, None);
             seat.http.answered(run, &message, era);
             keep
         }
-        End::Answer { message, era, tail } => {
+        End::Answer { message, era, .. } => {
             seat.http.answered(run, &message, era);
-            if let Some(tail) = tail {
-                *client = tail.settle().await;
-            }
             seat.finish(id, None)
         }
         End::Lost { sent, note } => {
