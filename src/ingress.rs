@@ -102,5 +102,6 @@ impl Ingress {
     }
 }
 
-#[cfg(all(test, not(forebay_loom)))]
+#[cfg(test)]
+#[cfg(not(forebay_loom))]
 mod tests;

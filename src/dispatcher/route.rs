@@ -127,10 +127,12 @@ pub enum Place {
     Unknown,
 }
 
+type Indexes = HashMap<(Arc<str>, ListKind), Arc<Index>>;
+
 /// The indexes made so far, each for as long as its upstream's list stays the same.
 #[derive(Default)]
 pub struct Routes {
-    indexes: Mutex<HashMap<(Arc<str>, ListKind), Arc<Index>>>,
+    indexes: Mutex<Indexes>,
 }
 
 impl Routes {

@@ -77,12 +77,11 @@ pub(crate) fn classify(request: &Request, headers: &HeaderMap) -> Result<Era, Br
 pub(crate) fn check_modern(request: &Request, headers: &HeaderMap) -> Result<(), Breach> {
     let meta = &request.meta;
     let header = mirrored(headers, VERSION, "MCP-Protocol-Version")?;
-    if let Some(version) = &meta.version {
-        if **version != *header {
-            return Err(Breach::header(format!(
-                "the header MCP-Protocol-Version says `{header:.40}`, the body `{version:.40}`"
-            )));
-        }
+    if let Some(version) = &meta.version
+        && **version != *header
+    {
+        let message = format!("the header MCP-Protocol-Version says `{header:.40}`, the body `{version:.40}`");
+        return Err(Breach::header(message));
     }
     if *header != *MODERN {
         return Err(Breach::version(&header));
@@ -174,7 +173,8 @@ mod tests {
     fn each_request_tells_its_own_era() {
         let plain = request("tools/list", "");
         let modern = request("tools/list", META);
-        let cases: [(&Request, &[(&str, &str)], Result<Era, i64>); 10] = [
+        type Case<'a> = (&'a Request, &'a [(&'a str, &'a str)], Result<Era, i64>);
+        let cases: [Case<'_>; 10] = [
             (&plain, &[], Ok(Era::Legacy)),
             (&plain, &[("MCP-Protocol-Version", "2025-06-18")], Ok(Era::Legacy)),
             (&plain, &[("Mcp-Session-Id", "x")], Ok(Era::Legacy)),
@@ -210,13 +210,12 @@ mod tests {
         assert_eq!(with(2, "=?base64?dXBfX2VjaG8=?="), Ok(()));
         assert_eq!(with(2, "=?base64?!!!?="), Err(-32020));
         assert_eq!(with(2, "=?base64?/w==?="), Err(-32020));
-        for missing in 0..3 {
-            let pairs: Vec<_> =
-                GOOD.into_iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, pair)| pair).collect();
-            assert_eq!(check(&pairs), Err(-32020), "{missing}");
+        for chosen in GOOD {
+            let without: Vec<_> = GOOD.into_iter().filter(|pair| *pair != chosen).collect();
+            assert_eq!(check(&without), Err(-32020), "{chosen:?} missing");
             let mut twice = GOOD.to_vec();
-            twice.push(GOOD[missing]);
-            assert_eq!(check(&twice), Err(-32020), "{missing} twice");
+            twice.push(chosen);
+            assert_eq!(check(&twice), Err(-32020), "{chosen:?} twice");
         }
         let mut more = GOOD.to_vec();
         more.push(("Mcp-Param-Region", "anything"));

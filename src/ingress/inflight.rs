@@ -19,11 +19,13 @@ pub(crate) struct Owner {
     pub session: Option<SessionId>,
 }
 
+/// Live calls by a keyed hash of owner and id; entries are compared again, so a collision harms nobody.
+type Shard = HashMap<u64, Vec<(Owner, Arc<Call>)>>;
+
 /// See the module's documentation. Bounded by the calls that are live.
 pub(crate) struct Inflight {
     key: RandomState,
-    /// By a keyed hash of owner and id; entries are compared again, so a collision harms nobody.
-    shards: Vec<Mutex<HashMap<u64, Vec<(Owner, Arc<Call>)>>>>,
+    shards: Vec<Mutex<Shard>>,
 }
 
 impl Default for Inflight {
@@ -68,7 +70,7 @@ impl Inflight {
         self.key.hash_one((owner, id))
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<HashMap<u64, Vec<(Owner, Arc<Call>)>>> {
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[hash as usize % SHARDS]
     }
 }

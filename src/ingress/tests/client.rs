@@ -1,5 +1,5 @@
 //! A plain HTTP/1.1 client for tests: it sends the bytes that it is given and reads one answer at a time.
-#![allow(dead_code, reason = "shared by test crates that each use a part of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by test crates that each use a part of it")]
 
 use serde_json::Value;
 use std::net::SocketAddr;
