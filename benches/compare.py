@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What forebay costs, measured in one run beside nginx and a minimal MCP-aware proxy.
 
-usage: benches/compare.py [--bench DIR] [--rounds 9] [--seconds 2] [--callers 1,64] [--quick]
+usage: benches/compare.py [--bench DIR] [--forebay FILE] [--rounds 9] [--seconds 2] [--callers 1,64] [--quick]
 
 DIR holds the sources of the bench: `upstream/` (binaries mcp-bench-upstream and mcp-bench-rproxy) and `driver/`
 (mcp-bench-driver). Default: $FOREBAY_BENCH, else ../shared/bench beside the project, if there. They and forebay are
@@ -39,6 +39,7 @@ def say(text):
 def options():
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--bench", default=os.environ.get("FOREBAY_BENCH"))
+    asked.add_argument("--forebay", help="a binary to measure in place of a new release build")
     asked.add_argument("--rounds", type=int, default=9)
     asked.add_argument("--seconds", type=float, default=2.0)
     asked.add_argument("--callers", default="1,64")
@@ -55,18 +56,19 @@ def options():
     return asked
 
 
-def build(bench):
-    """Builds everything; returns the paths of the binaries by name."""
+def build(bench, forebay):
+    """Builds everything, forebay only if no binary is given; returns the paths of the binaries by name."""
     peers = TARGET / "bench-peers"
     for part in ("upstream", "driver"):
         say(f"building the bench's {part}")
         manifest = Path(bench).resolve() / part / "Cargo.toml"
         line = ["cargo", "build", "--release", "--quiet", "--locked", "--manifest-path", str(manifest)]
         subprocess.run(line, env={**os.environ, "CARGO_TARGET_DIR": str(peers)}, check=True)
-    say("building forebay (fat LTO: some minutes)")
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "forebay"], cwd=ROOT, check=True)
+    if forebay is None:
+        say("building forebay (fat LTO: some minutes)")
+        subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "forebay"], cwd=ROOT, check=True)
     binaries = {name: str(peers / "release" / f"mcp-bench-{name}") for name in ("upstream", "rproxy", "driver")}
-    binaries["forebay"] = str(TARGET / "release" / "forebay")
+    binaries["forebay"] = str(Path(forebay or TARGET / "release" / "forebay").resolve())
     binaries["nginx"] = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     return binaries
 
@@ -308,7 +310,7 @@ def burst(driver, peer, stats, name, prefix):
 
 def main():
     asked = options()
-    binaries = build(asked.bench)
+    binaries = build(asked.bench, asked.forebay)
     if not binaries["nginx"]:
         say("nginx is not installed (on Debian: apt-get install nginx-light): ratios to it will be missing")
     key = json.loads(subprocess.check_output([binaries["forebay"], "key", "new", "bench", "--output", "json"]))
