@@ -2,6 +2,7 @@
 //!
 //! One file a promise. Narrower tests lie beside the code they test; third-party clients are in
 //! `tests/interop`.
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests say by panicking that something is wrong")]
 
 mod support;
 

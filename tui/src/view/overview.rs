@@ -103,7 +103,7 @@ fn header(overview: &Overview, look: Look, room: Room, width: usize) -> Line<'st
 
 fn running(overview: &Overview) -> String {
     let upstreams = &overview.state.upstreams;
-    let taken: u64 = upstreams.iter().map(|up| (u64::from(up.running) + u64::from(up.lingering))).sum();
+    let taken: u64 = upstreams.iter().map(|up| u64::from(up.running) + u64::from(up.lingering)).sum();
     let cap: u64 = upstreams.iter().map(|up| u64::from(up.max_concurrent)).sum();
     if upstreams.iter().any(|up| is_unlimited(up.max_concurrent)) {
         taken.to_string()
@@ -150,7 +150,7 @@ fn upstream_head(room: Room) -> String {
 fn upstream_line(up: &Upstream, look: Look, room: Room) -> Line<'static> {
     let (name, run_bar, wait_bar) = widths(room);
     let (label, tone) = label(up);
-    let taken = (u64::from(up.running) + u64::from(up.lingering));
+    let taken = u64::from(up.running) + u64::from(up.lingering);
     let cap = if is_unlimited(up.max_concurrent) { "-".into() } else { up.max_concurrent.to_string() };
     let mut spans = vec![
         Span::raw(format!("  {} ", left(&up.name, name))),

@@ -1,4 +1,5 @@
 //! The types against JSON as it is written in the documentation, and against a newer daemon's.
+#![expect(clippy::unwrap_used, reason = "tests say by panicking that something is wrong")]
 
 use forebay_wire::{
     Call, CallState, CallsPage, CancelAnswer, Cancelled, Fault, Lane, OutcomeCount, State, Totals, Upstream,
