@@ -1,4 +1,5 @@
 //! The API over a real unix socket, with real actors and scripted servers.
+#![expect(clippy::unwrap_used, reason = "tests say by panicking that something is wrong")]
 
 use super::{Admin, Socket};
 use crate::call::{Call, State};

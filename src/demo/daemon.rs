@@ -6,11 +6,11 @@ use std::error::Error as _;
 use std::net::SocketAddr;
 
 /// A running daemon.
-pub struct Daemon(App);
+pub(super) struct Daemon(App);
 
 impl Daemon {
     /// Starts it; its admin socket and its listener are bound when this returns.
-    pub fn start(config: Config) -> Result<Self, String> {
+    pub(super) fn start(config: Config) -> Result<Self, String> {
         App::start(config).map(Daemon).map_err(|fault| match fault.source() {
             Some(source) => format!("{fault}: {source}"),
             None => fault.to_string(),
@@ -18,12 +18,12 @@ impl Daemon {
     }
 
     /// Where calls are served.
-    pub fn mcp(&self) -> SocketAddr {
+    pub(super) fn mcp(&self) -> SocketAddr {
         self.0.mcp
     }
 
     /// Stops it without waiting for calls: the demo's own have ended, and a guest's end cancelled.
-    pub async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.0.shut_down(std::future::ready(())).await;
     }
 }
