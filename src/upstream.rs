@@ -22,7 +22,9 @@ pub use handle::{Edited, List, ListItem, ListKind, Page, Row, RowState, Status, 
 pub use shared::UpstreamShared;
 pub use supervisor::Supervisor;
 
-#[cfg(all(test, not(forebay_loom)))]
+#[cfg(test)]
+#[cfg(not(forebay_loom))]
 pub(crate) mod scripted;
-#[cfg(all(test, not(forebay_loom)))]
+#[cfg(test)]
+#[cfg(not(forebay_loom))]
 mod tests;

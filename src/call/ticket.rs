@@ -227,5 +227,6 @@ impl Drop for Ticket {
     }
 }
 
-#[cfg(all(test, forebay_loom))]
+#[cfg(test)]
+#[cfg(forebay_loom)]
 mod loom_models;

@@ -326,7 +326,9 @@ impl Drop for Permits {
     }
 }
 
-#[cfg(all(test, forebay_loom))]
+#[cfg(test)]
+#[cfg(forebay_loom)]
 mod loom_models;
-#[cfg(all(test, not(forebay_loom)))]
+#[cfg(test)]
+#[cfg(not(forebay_loom))]
 mod tests;
