@@ -7,6 +7,7 @@ use crate::call::{Call, CallId, Ending};
 use crate::caller::{CallerId, Lane};
 use crate::outcome::{Executed, Outcome};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ pub struct Record {
     pub caller_id: CallerId,
     pub caller: Arc<str>,
     pub upstream: Arc<str>,
-    pub method: Box<str>,
+    pub method: Cow<'static, str>,
     pub target: Arc<str>,
     pub lane: Lane,
     pub arrived: Instant,

@@ -9,7 +9,7 @@ use crate::dispatcher::Wanted;
 use crate::dispatcher::route::Place;
 use crate::outcome::{Outcome, Reason};
 use crate::protocol::envelope::{self, Message, Request};
-use crate::protocol::json::{members, quote_into, unquote, within_depth};
+use crate::protocol::json::{members_within, quote_into, unquote};
 use crate::protocol::method;
 use crate::protocol::splice::ReplyForm;
 use crate::upstream::{ListKind, Upstream};
@@ -77,10 +77,9 @@ async fn aim(ingress: &Ingress, caller: &Arc<Caller>, asked: &Asked) -> Result<(
 /// Reads the body into the request that the upstream will see; `arguments` passes byte for byte.
 fn read(body: &Bytes) -> Result<Asked, String> {
     let text = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8")?;
-    if !within_depth(body, envelope::MAX_DEPTH - 1) {
-        return Err(format!("the body nests deeper than {} levels", envelope::MAX_DEPTH - 1));
-    }
-    let found = members(text).map_err(|fault| format!("the body is not a JSON object: {fault}"))?;
+    // One level less than a message may have: the body is wrapped into one.
+    let found = members_within(text, envelope::MAX_DEPTH - 1)
+        .map_err(|fault| format!("the body is not a JSON object: {fault}"))?;
     let (mut upstream, mut tool, mut arguments, mut lane, mut timeout) = (None, None, "{}", None, None);
     for (key, value) in &found.0 {
         let string = || unquote(value).ok_or_else(|| format!("`{key}` must be a string"));

@@ -1,10 +1,11 @@
 //! The envelope of a message from a caller: read once, borrowed, never rebuilt.
 
 use super::error;
-use super::json::{Members, Span, members, unquote, within_depth};
-use super::method::{TargetKey, target_key};
-use super::version::meta_key;
+use super::json::{Fault, Members, Scanner, Span, members, unquote};
+use super::method::{self, TargetKey, target_key};
+use super::version::{SUPPORTED, meta_key};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// Deepest nesting taken from a caller.
@@ -26,7 +27,7 @@ pub struct Request {
     /// The id as it was written, quotes included. Empty for a notification.
     pub id: Span,
     /// Decoded method name.
-    pub method: Box<str>,
+    pub method: Cow<'static, str>,
     /// The whole `params` object, braces included.
     pub params: Option<Span>,
     /// The value that names the target, quotes included.
@@ -43,7 +44,7 @@ pub struct Meta {
     pub filled: bool,
     /// Some member belongs to the modern revisions alone.
     pub modern: bool,
-    pub version: Option<Box<str>>,
+    pub version: Option<Cow<'static, str>>,
     pub has_capabilities: bool,
     /// The progress token as it was written.
     pub token: Option<Span>,
@@ -80,11 +81,11 @@ impl Request {
 
     /// The members of `params`; empty if there are none.
     pub fn params_members(&self) -> Members<'_> {
-        self.params.and_then(|span| members(self.text(span)).ok()).unwrap_or(Members(Vec::new()))
+        self.params.and_then(|span| members(self.text(span)).ok()).unwrap_or(Members(SmallVec::new()))
     }
 }
 
-/// Reads one message. Arrays (batches of 2025-03-26) are refused here.
+/// Reads one message, in one pass. Arrays (batches of 2025-03-26) are refused here.
 pub fn read(body: Bytes) -> Result<Message, EnvelopeError> {
     let refuse = |code, message: String, id: Option<&str>| EnvelopeError { code, message, id: id.map(Into::into) };
     let Ok(text) = std::str::from_utf8(&body) else {
@@ -93,111 +94,211 @@ pub fn read(body: Bytes) -> Result<Message, EnvelopeError> {
     if u32::try_from(text.len()).is_err() {
         return Err(refuse(error::INVALID_REQUEST, "the message is larger than 4 GiB".into(), None));
     }
-    if !within_depth(&body, MAX_DEPTH) {
-        let message = format!("the message nests deeper than {MAX_DEPTH} levels");
-        return Err(refuse(error::INVALID_REQUEST, message, None));
-    }
     if text.trim_start().starts_with('[') {
         let message = "arrays of messages are not taken: send one message a request".into();
         return Err(refuse(error::INVALID_REQUEST, message, None));
     }
-    let envelope = members(text).map_err(|fault| {
+    let mut found = Parts::default();
+    let mut scanner = Scanner::new(text, MAX_DEPTH);
+    let read = scanner.object(|scanner, key| found.member(scanner, key)).and_then(|_| scanner.end());
+    let id = found.id.map(|span| &text[span.range()]).filter(|raw| is_id(raw));
+    if let Err(fault) = read {
         let code = if fault.is_data() { error::INVALID_REQUEST } else { error::PARSE_ERROR };
-        refuse(code, format!("the message is not a JSON-RPC object: {fault}"), None)
-    })?;
-    let raw_id = envelope.get("id");
-    let id = raw_id.filter(|raw| is_id(raw));
+        return Err(refuse(code, format!("the message is not a JSON-RPC object: {fault}"), id));
+    }
     let invalid = |message: &str| Err(refuse(error::INVALID_REQUEST, message.into(), id));
-    if raw_id.is_some() && id.is_none() {
+    if found.id.is_some() && id.is_none() {
         return invalid("`id` must be a string or an integer");
     }
-    if envelope.get("jsonrpc") != Some("\"2.0\"") {
+    if found.jsonrpc.map(|span| &text[span.range()]) != Some("\"2.0\"") {
         return invalid("`jsonrpc` must be \"2.0\"");
     }
-    let Some(method) = envelope.get("method") else {
-        if envelope.get("result").is_some() || envelope.get("error").is_some() {
+    let Some(method) = found.method else {
+        if found.answers {
             return Ok(Message::Response);
         }
         return invalid("`method` is missing");
     };
-    let Some(method) = unquote(method) else {
+    let Some(method) = unquote(&text[method.range()]) else {
         return invalid("`method` must be a string");
     };
-    let method: Box<str> = method.into();
-    let mut request = Request {
-        id: id.map(|raw| Span::of(text, raw)).unwrap_or_default(),
-        method,
-        params: None,
-        target: None,
-        meta: Meta::default(),
-        body: body.clone(),
-    };
-    if let Some(raw) = envelope.get("params") {
-        if !raw.starts_with('{') {
-            return invalid("`params` must be an object");
-        }
-        request.params = Some(Span::of(text, raw));
-        let params = members(raw)
-            .map_err(|fault| refuse(error::INVALID_PARAMS, format!("`params` cannot be read: {fault}"), id))?;
-        let key = match target_key(&request.method) {
-            TargetKey::Name => Some("name"),
-            TargetKey::Uri => Some("uri"),
-            TargetKey::TaskId => Some("taskId"),
-            TargetKey::None => None,
-        };
-        if let Some(raw) = key.and_then(|key| params.get(key)) {
-            if unquote(raw).is_none() {
-                let message = format!("`params.{}` must be a string", key.unwrap_or_default());
-                return Err(refuse(error::INVALID_PARAMS, message, id));
+    let mut target = None;
+    match &found.params {
+        Params::None => {}
+        Params::NoObject => return invalid("`params` must be an object"),
+        Params::Bad(message) => return Err(refuse(error::INVALID_PARAMS, message.clone(), id)),
+        Params::Object(_) => {
+            let (key, place) = match target_key(&method) {
+                TargetKey::Name => ("name", found.targets[0]),
+                TargetKey::Uri => ("uri", found.targets[1]),
+                TargetKey::TaskId => ("taskId", found.targets[2]),
+                TargetKey::None => ("", None),
+            };
+            if let Some(place) = place {
+                if unquote(&text[place.range()]).is_none() {
+                    return Err(refuse(error::INVALID_PARAMS, format!("`params.{key}` must be a string"), id));
+                }
+                target = Some(place);
             }
-            request.target = Some(Span::of(text, raw));
-        }
-        if let Some(raw) = params.get("_meta") {
-            request.meta = read_meta(text, raw).map_err(|message| refuse(error::INVALID_PARAMS, message, id))?;
         }
     }
-    if id.is_some() { Ok(Message::Request(request)) } else { Ok(Message::Notification(request)) }
+    let is_request = id.is_some();
+    let request = Request {
+        id: found.id.unwrap_or_default(),
+        method: known_method(method),
+        params: match found.params {
+            Params::Object(span) => Some(span),
+            Params::None | Params::NoObject | Params::Bad(_) => None,
+        },
+        target,
+        meta: found.meta,
+        body: body.clone(),
+    };
+    if is_request { Ok(Message::Request(request)) } else { Ok(Message::Notification(request)) }
 }
 
-fn read_meta(text: &str, raw: &str) -> Result<Meta, String> {
-    let found = members(raw).map_err(|fault| format!("`params._meta` cannot be read: {fault}"))?;
-    let mut meta = Meta { span: Some(Span::of(text, raw)), filled: !found.0.is_empty(), ..Meta::default() };
-    for (key, value) in &found.0 {
-        match &**key {
+/// What a first pass finds in an envelope.
+#[derive(Default)]
+struct Parts {
+    id: Option<Span>,
+    jsonrpc: Option<Span>,
+    method: Option<Span>,
+    /// `result` or `error` is there.
+    answers: bool,
+    params: Params,
+    /// `name`, `uri` and `taskId` of the params.
+    targets: [Option<Span>; 3],
+    meta: Meta,
+}
+
+#[derive(Default)]
+enum Params {
+    #[default]
+    None,
+    NoObject,
+    Object(Span),
+    /// They are JSON, but cannot be taken; the envelope is read to its end all the same, for its id.
+    Bad(String),
+}
+
+impl Parts {
+    fn member(&mut self, scanner: &mut Scanner<'_>, key: &str) -> Result<(), Fault> {
+        match key {
+            "id" => self.id = Some(scanner.value()?),
+            "jsonrpc" => self.jsonrpc = Some(scanner.value()?),
+            "method" => self.method = Some(scanner.value()?),
+            "params" if scanner.peek() == Some(b'{') => {
+                let mark = scanner.mark();
+                let mut bad = None;
+                match scanner.object(|scanner, key| self.param(scanner, key, &mut bad)) {
+                    Ok(span) => self.params = bad.map_or(Params::Object(span), Params::Bad),
+                    Err(fault @ (Fault::Duplicate(_) | Fault::TooMany)) => {
+                        scanner.rewind(mark);
+                        scanner.value()?;
+                        self.params = Params::Bad(format!("`params` cannot be read: {fault}"));
+                    }
+                    Err(fault) => return Err(fault),
+                }
+            }
+            "params" => {
+                scanner.value()?;
+                self.params = Params::NoObject;
+            }
+            "result" | "error" => {
+                scanner.value()?;
+                self.answers = true;
+            }
+            _ => {
+                scanner.value()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn param(&mut self, scanner: &mut Scanner<'_>, key: &str, bad: &mut Option<String>) -> Result<(), Fault> {
+        match key {
+            "name" => self.targets[0] = Some(scanner.value()?),
+            "uri" => self.targets[1] = Some(scanner.value()?),
+            "taskId" => self.targets[2] = Some(scanner.value()?),
+            "_meta" if scanner.peek() == Some(b'{') => {
+                let meta = &mut self.meta;
+                let span = scanner.object(|scanner, key| {
+                    meta.filled = true;
+                    let value = scanner.value()?;
+                    if let Err(message) = meta.member(key, value, scanner.text(value)) {
+                        bad.get_or_insert(message);
+                    }
+                    Ok(())
+                })?;
+                meta.span = Some(span);
+            }
+            "_meta" => {
+                scanner.value()?;
+                bad.get_or_insert("`params._meta` must be an object".into());
+            }
+            _ => {
+                scanner.value()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Meta {
+    fn member(&mut self, key: &str, place: Span, value: &str) -> Result<(), String> {
+        let text = || unquote(value).ok_or_else(|| format!("`_meta[\"{key}\"]` must be a string"));
+        match key {
             meta_key::PROTOCOL_VERSION => {
-                let version = unquote(value).ok_or_else(|| format!("`_meta[\"{key}\"]` must be a string"))?;
-                meta.version = Some(version.into());
-                meta.modern = true;
+                self.version = Some(known_version(text()?));
+                self.modern = true;
             }
             meta_key::CLIENT_CAPABILITIES => {
                 if !value.starts_with('{') {
                     return Err(format!("`_meta[\"{key}\"]` must be an object"));
                 }
-                meta.has_capabilities = true;
-                meta.modern = true;
+                self.has_capabilities = true;
+                self.modern = true;
             }
             meta_key::PROGRESS_TOKEN => {
                 if !is_id(value) {
                     return Err("`_meta.progressToken` must be a string or an integer".into());
                 }
-                meta.token = Some(Span::of(text, value));
+                self.token = Some(place);
             }
             meta_key::TIMEOUT_MS => {
-                let ms: u64 = value.parse().map_err(|_| {
+                let ms = value.parse().map_err(|_| {
                     format!("`_meta[\"{key}\"]` must be a whole number of milliseconds, not {value:.20}")
                 })?;
-                meta.timeout = Some(Span::of(text, value));
-                meta.timeout_ms = Some(ms);
+                self.timeout = Some(place);
+                self.timeout_ms = Some(ms);
             }
-            meta_key::PRIORITY => {
-                let priority = unquote(value).ok_or_else(|| format!("`_meta[\"{key}\"]` must be a string"))?;
-                meta.priority = Some(priority.into());
-            }
-            other if other.starts_with(meta_key::PREFIX) => meta.modern = true,
+            meta_key::PRIORITY => self.priority = Some(text()?.into()),
+            other if other.starts_with(meta_key::PREFIX) => self.modern = true,
             _ => {}
         }
+        Ok(())
     }
-    Ok(meta)
+}
+
+/// Spares the allocation where the method is one of those that are called all day.
+fn known_method(method: Cow<'_, str>) -> Cow<'static, str> {
+    match &*method {
+        method::TOOLS_CALL => Cow::Borrowed(method::TOOLS_CALL),
+        method::TOOLS_LIST => Cow::Borrowed(method::TOOLS_LIST),
+        method::RESOURCES_READ => Cow::Borrowed(method::RESOURCES_READ),
+        method::PROMPTS_GET => Cow::Borrowed(method::PROMPTS_GET),
+        method::PING => Cow::Borrowed(method::PING),
+        method::CANCELLED => Cow::Borrowed(method::CANCELLED),
+        _ => Cow::Owned(method.into_owned()),
+    }
+}
+
+/// As [`known_method`], for the versions served.
+fn known_version(version: Cow<'_, str>) -> Cow<'static, str> {
+    match SUPPORTED.into_iter().find(|known| *known == version) {
+        Some(known) => Cow::Borrowed(known),
+        None => Cow::Owned(version.into_owned()),
+    }
 }
 
 /// Whether `raw` is a string or an integer, of any size.

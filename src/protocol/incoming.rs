@@ -1,6 +1,6 @@
 //! What an upstream sends: an answer to a request of ours, a question or notice of its own, or noise.
 
-use super::json::{members, unquote};
+use super::json::{Scanner, Span, unquote};
 
 /// One message of an upstream, borrowed from its line.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,22 +19,34 @@ pub enum Incoming<'a> {
 /// (C23).
 pub fn read(line: &[u8]) -> Incoming<'_> {
     let Ok(text) = std::str::from_utf8(line) else { return Incoming::Noise };
-    let Ok(envelope) = members(text) else { return Incoming::Noise };
-    match envelope.get("method").map(unquote) {
-        Some(None) => Incoming::Noise,
-        Some(Some(method)) => match envelope.get("id") {
-            Some(id) => Incoming::Request { id, method: method.into_owned() },
-            None => Incoming::Notification { method: method.into_owned(), params: envelope.get("params") },
-        },
-        None => {
-            if envelope.get("result").is_none() && envelope.get("error").is_none() {
-                return Incoming::Noise;
-            }
-            match envelope.get("id").and_then(number) {
-                Some(id) => Incoming::Response { id },
-                None => Incoming::Noise,
-            }
+    let (mut method, mut id, mut params, mut answers) = (None, None, None, false);
+    let mut scanner = Scanner::new(text, usize::MAX);
+    let read = scanner.object(|scanner, key| {
+        let value = scanner.value()?;
+        match &**key {
+            "method" => method = Some(value),
+            "id" => id = Some(value),
+            "params" => params = Some(value),
+            "result" | "error" => answers = true,
+            _ => {}
         }
+        Ok(())
+    });
+    if read.and_then(|_| scanner.end()).is_err() {
+        return Incoming::Noise;
+    }
+    let id = id.map(|span: Span| &text[span.range()]);
+    match method.map(|span| unquote(&text[span.range()])) {
+        Some(None) => Incoming::Noise,
+        Some(Some(method)) => match id {
+            Some(id) => Incoming::Request { id, method: method.into_owned() },
+            None => Incoming::Notification {
+                method: method.into_owned(),
+                params: params.map(|span: Span| &text[span.range()]),
+            },
+        },
+        None if !answers => Incoming::Noise,
+        None => id.and_then(number).map_or(Incoming::Noise, |id| Incoming::Response { id }),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Small tools for JSON that is read without being built: spans, depth, strings.
+//! JSON that is read without being built: spans, strings, the members of an object.
 
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+mod scan;
+
+pub use scan::{Fault, Scanner};
+
+use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::fmt;
 
 /// A stretch of a message's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,36 +30,6 @@ impl Span {
     }
 }
 
-/// Whether `bytes` nest arrays and objects at most `limit` deep. Looks at brackets and strings only.
-pub fn within_depth(bytes: &[u8], limit: usize) -> bool {
-    let mut depth = 0usize;
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        at += 1;
-        match byte {
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > limit {
-                    return false;
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' => loop {
-                match memchr::memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
-                    None => return true,
-                    Some(found) if bytes[at + found] == b'"' => {
-                        at += found + 1;
-                        break;
-                    }
-                    Some(found) => at += found + 2,
-                }
-            },
-            _ => {}
-        }
-    }
-    true
-}
-
 /// The text of a JSON string given with its quotes; borrowed where it has no escapes.
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
@@ -73,54 +45,26 @@ pub fn quote_into(text: &str, out: &mut Vec<u8>) {
     let _ = serde_json::to_writer(out, text);
 }
 
-/// The members of one object, in order, raw; a key that occurs twice is an error.
-pub struct Members<'a>(pub Vec<(Cow<'a, str>, &'a str)>);
+/// The members of one object, in order, raw; a key that occurs twice is a fault.
+pub struct Members<'a>(pub SmallVec<[(Cow<'a, str>, &'a str); 8]>);
 
 /// Reads `raw` as an object without looking into its members.
-pub fn members(raw: &str) -> Result<Members<'_>, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_str(raw);
-    let members = MembersSeed.deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(members)
+pub fn members(raw: &str) -> Result<Members<'_>, Fault> {
+    members_within(raw, usize::MAX)
 }
 
-/// Reads members inside another reader.
-pub struct MembersSeed;
-
-impl<'de> DeserializeSeed<'de> for MembersSeed {
-    type Value = Members<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Members<'de>, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-                let mut members: Vec<(Cow<'de, str>, &'de str)> = Vec::with_capacity(4);
-                while let Some(key) = map.next_key::<Key<'de>>()? {
-                    if members.iter().any(|(known, _)| *known == key.0) {
-                        return Err(A::Error::custom(format_args!("duplicate key `{}`", key.0)));
-                    }
-                    let value: &'de serde_json::value::RawValue = map.next_value()?;
-                    members.push((key.0, value.get()));
-                    if members.len() > 256 {
-                        return Err(A::Error::custom("more than 256 members"));
-                    }
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(InOrder)
-    }
+/// As [`members`], for an object that nests at most `deepest` levels.
+pub fn members_within(raw: &str, deepest: usize) -> Result<Members<'_>, Fault> {
+    let mut scanner = Scanner::new(raw, deepest);
+    let mut members = SmallVec::new();
+    scanner.object(|scanner, key| {
+        let value = scanner.value()?;
+        members.push((key.clone(), scanner.text(value)));
+        Ok(())
+    })?;
+    scanner.end()?;
+    Ok(Members(members))
 }
-
-/// A key, borrowed where it has no escapes (a plain `Cow` would always allocate).
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Members<'a> {
     /// The raw value of `key`.
@@ -132,14 +76,6 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn depth_counts_brackets_outside_strings_only() {
-        assert!(within_depth(br#"{"a":[1,{"b":"[[[[[[\"]]]"}]}"#, 3));
-        assert!(!within_depth(br#"{"a":[1,{"b":[]}]}"#, 3));
-        assert!(within_depth(br#""unclosed \"#, 1));
-        assert!(!within_depth(&[b'['; 100], 64));
-    }
 
     #[test]
     fn members_keep_their_text_and_their_order() {

@@ -2,9 +2,10 @@
 //! its own keys in `_meta`.
 
 use super::envelope::Request;
-use super::json::{Span, members, quote_into};
+use super::json::{Fault, Scanner, Span, members, quote_into};
 use super::version::{Era, MODERN, meta_key};
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 /// The form in which a caller wants its answer.
 #[derive(Clone, Debug)]
@@ -56,8 +57,8 @@ pub fn request(out: &mut Vec<u8>, request: &Request, to: &Outbound<'_>) {
     let mut digits = itoa::Buffer::new();
     edits.replace(request.id, digits.format(to.id).as_bytes());
     if let (Some(span), Some(name)) = (request.target, to.name) {
-        let mut quoted = Vec::with_capacity(name.len() + 2);
-        quote_into(name, &mut quoted);
+        let mut quoted: Text = SmallVec::new();
+        quote(name, &mut quoted);
         edits.replace(span, &quoted);
     }
     let meta = &request.meta;
@@ -72,7 +73,9 @@ pub fn request(out: &mut Vec<u8>, request: &Request, to: &Outbound<'_>) {
             None => put_first(&mut edits, request, meta_member(&rebuilt)),
         }
     }
-    edits.apply(body, out);
+    let whole = Span { start: 0, end: body.len() as u32 };
+    out.reserve(body.len() + edits.text.len());
+    edits.write(body, whole, out);
 }
 
 /// Changes inside `_meta`, or a `_meta` of our own: the token and the time left.
@@ -86,7 +89,7 @@ fn edit_meta(edits: &mut Edits, request: &Request, to: &Outbound<'_>) {
     if let Some(span) = request.meta.timeout {
         return edits.replace(span, left);
     }
-    let mut member = Vec::with_capacity(40);
+    let mut member: Text = SmallVec::new();
     member.push(b'"');
     member.extend_from_slice(meta_key::TIMEOUT_MS.as_bytes());
     member.extend_from_slice(b"\":");
@@ -137,15 +140,15 @@ fn rebuild_meta(out: &mut Vec<u8>, request: &Request, to: &Outbound<'_>) {
     out.push(b'}');
 }
 
-fn meta_member(value: &[u8]) -> Vec<u8> {
-    let mut member = Vec::with_capacity(value.len() + 8);
+fn meta_member(value: &[u8]) -> Text {
+    let mut member: Text = SmallVec::new();
     member.extend_from_slice(b"\"_meta\":");
     member.extend_from_slice(value);
     member
 }
 
 /// Puts a member at the head of `params`, or makes a `params` for it.
-fn put_first(edits: &mut Edits, request: &Request, mut member: Vec<u8>) {
+fn put_first(edits: &mut Edits, request: &Request, mut member: Text) {
     match request.params {
         Some(span) => {
             let inner = &request.body[span.start as usize + 1..span.end as usize - 1];
@@ -164,90 +167,150 @@ fn put_first(edits: &mut Edits, request: &Request, mut member: Vec<u8>) {
     }
 }
 
+/// Where the parts of an upstream's answer lie.
+#[derive(Default)]
+struct Answer {
+    id: Option<Span>,
+    error: Option<Span>,
+    result: Option<Span>,
+    result_object: Option<ResultParts>,
+}
+
+/// Where the parts of a result lie that is an object.
+#[derive(Default)]
+struct ResultParts {
+    filled: bool,
+    /// `_meta`, and whether it is an object with members, an empty one, or none.
+    meta: Option<(Span, Option<bool>)>,
+    is_error: bool,
+    typed: bool,
+}
+
+impl Answer {
+    fn read(text: &str) -> Result<Answer, Fault> {
+        let mut answer = Answer::default();
+        let mut scanner = Scanner::new(text, usize::MAX);
+        scanner.object(|scanner, key| {
+            match &**key {
+                "id" => answer.id = Some(scanner.value()?),
+                "error" => answer.error = Some(scanner.value()?),
+                "result" if scanner.peek() == Some(b'{') => {
+                    let mut parts = ResultParts::default();
+                    answer.result = Some(scanner.object(|scanner, key| parts.member(scanner, key))?);
+                    answer.result_object = Some(parts);
+                }
+                "result" => answer.result = Some(scanner.value()?),
+                _ => drop(scanner.value()?),
+            }
+            Ok(())
+        })?;
+        scanner.end()?;
+        Ok(answer)
+    }
+}
+
+impl ResultParts {
+    fn member(&mut self, scanner: &mut Scanner<'_>, key: &str) -> Result<(), Fault> {
+        self.filled = true;
+        match key {
+            "_meta" if scanner.peek() == Some(b'{') => {
+                let span = scanner.value()?;
+                let inner = &scanner.text(span).as_bytes()[1..span.range().len() - 1];
+                self.meta = Some((span, Some(inner.iter().any(|byte| !byte.is_ascii_whitespace()))));
+            }
+            "_meta" => self.meta = Some((scanner.value()?, None)),
+            "isError" => {
+                let span = scanner.value()?;
+                self.is_error = scanner.text(span) == "true";
+            }
+            "resultType" => {
+                scanner.value()?;
+                self.typed = true;
+            }
+            _ => {
+                scanner.value()?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Turns an upstream's answer into the caller's: its id back, a note of forebay's in `_meta`.
 ///
 /// None if the line is no valid answer.
 pub fn answer(line: &[u8], upstream_era: Era, form: &ReplyForm, note: &CallNote<'_>) -> Option<(Bytes, AnswerKind)> {
     let text = std::str::from_utf8(line).ok()?;
-    let envelope = members(text).ok()?;
-    let id = Span::of(text, envelope.get("id")?);
-    if let Some(raw) = envelope.get("error") {
-        if !raw.starts_with('{') || envelope.get("result").is_some() {
+    let found = Answer::read(text).ok()?;
+    let id = found.id?;
+    let mut edits = Edits::default();
+    if let Some(error) = found.error {
+        if !text[error.range()].starts_with('{') || found.result.is_some() {
             return None;
         }
         let out = match form {
             ReplyForm::JsonRpc { id: own, .. } => {
-                let mut edits = Edits::default();
                 edits.replace(id, own);
-                let mut out = Vec::with_capacity(line.len() + own.len());
-                edits.apply(line, &mut out);
-                out
+                edits.apply(line)
             }
-            ReplyForm::Result => raw.as_bytes().to_vec(),
+            ReplyForm::Result => text.as_bytes()[error.range()].to_vec(),
         };
         return Some((out.into(), AnswerKind::Error));
     }
-    let raw = envelope.get("result")?;
-    let result = Span::of(text, raw);
-    let mut edits = Edits::default();
+    let result = found.result?;
     let mut is_error = false;
-    if raw.starts_with('{') {
-        let found = members(raw).ok()?;
-        is_error = found.get("isError") == Some("true");
-        let mut member = Vec::with_capacity(200);
-        write_note(&mut member, note);
-        let meta = found.get("_meta").filter(|meta| meta.starts_with('{'));
-        let mut head = Vec::new();
-        match meta {
-            Some(meta) => {
-                if meta.as_bytes()[1..meta.len() - 1].iter().any(|byte| !byte.is_ascii_whitespace()) {
+    if let Some(parts) = &found.result_object {
+        is_error = parts.is_error;
+        let mut head: Text = SmallVec::new();
+        match parts.meta {
+            Some((meta, Some(filled))) => {
+                let mut member: Text = SmallVec::new();
+                write_note(&mut member, note);
+                if filled {
                     member.push(b',');
                 }
-                edits.insert(Span::of(text, meta).start + 1, &member);
+                edits.insert(meta.start + 1, &member);
             }
-            None if found.get("_meta").is_some() => {}
+            // A `_meta` that is no object is the server's own affair.
+            Some((_, None)) => {}
             None => {
-                member.insert(0, b'{');
-                member.push(b'}');
-                head = meta_member(&member);
+                head.extend_from_slice(b"\"_meta\":{");
+                write_note(&mut head, note);
+                head.push(b'}');
             }
         }
-        if matches!(form, ReplyForm::JsonRpc { era: Era::Modern, .. })
-            && upstream_era == Era::Legacy
-            && found.get("resultType").is_none()
-        {
+        let modern_caller = matches!(form, ReplyForm::JsonRpc { era: Era::Modern, .. });
+        if modern_caller && upstream_era == Era::Legacy && !parts.typed {
             if !head.is_empty() {
                 head.push(b',');
             }
             head.extend_from_slice(b"\"resultType\":\"complete\"");
         }
         if !head.is_empty() {
-            if !found.0.is_empty() {
+            if parts.filled {
                 head.push(b',');
             }
             edits.insert(result.start + 1, &head);
         }
     }
-    let mut out = Vec::with_capacity(line.len() + 240);
-    match form {
+    let out = match form {
         ReplyForm::JsonRpc { id: own, .. } => {
             edits.replace(id, own);
-            edits.apply(line, &mut out);
+            edits.apply(line)
         }
-        ReplyForm::Result => edits.apply_within(line, result, &mut out),
-    }
+        ReplyForm::Result => edits.apply_within(line, result),
+    };
     Some((out.into(), AnswerKind::Result { is_error }))
 }
 
 /// `"forebay/call":{...}` of a call that the upstream answered.
-fn write_note(out: &mut Vec<u8>, note: &CallNote<'_>) {
+fn write_note(out: &mut Text, note: &CallNote<'_>) {
     let mut digits = itoa::Buffer::new();
     out.push(b'"');
     out.extend_from_slice(meta_key::CALL.as_bytes());
     out.extend_from_slice(b"\":{\"call_id\":\"");
     out.extend_from_slice(note.call_id);
     out.extend_from_slice(b"\",\"upstream\":");
-    quote_into(note.upstream, out);
+    quote(note.upstream, out);
     out.extend_from_slice(b",\"queued_ms\":");
     out.extend_from_slice(digits.format(note.queued_ms).as_bytes());
     out.extend_from_slice(b",\"running_ms\":");
@@ -255,11 +318,20 @@ fn write_note(out: &mut Vec<u8>, note: &CallNote<'_>) {
     out.extend_from_slice(b",\"outcome\":\"completed\",\"executed\":\"yes\"}");
 }
 
+/// Bytes that are put into a message; they rarely leave the stack.
+type Text = SmallVec<[u8; 256]>;
+
+/// Appends `text` as a JSON string with its quotes.
+fn quote(text: &str, out: &mut Text) {
+    // Writing to memory cannot fail, and a string always serialises.
+    let _ = serde_json::to_writer(out, text);
+}
+
 /// A few replacements in one message, applied in the order of their places.
 #[derive(Default)]
 struct Edits {
-    list: Vec<(Span, usize, usize)>,
-    text: Vec<u8>,
+    list: SmallVec<[(Span, usize, usize); 6]>,
+    text: Text,
 }
 
 impl Edits {
@@ -273,16 +345,24 @@ impl Edits {
         self.replace(Span { start: at, end: at }, text);
     }
 
-    fn apply(self, body: &[u8], out: &mut Vec<u8>) {
+    fn apply(self, body: &[u8]) -> Vec<u8> {
         let whole = Span { start: 0, end: body.len() as u32 };
-        self.apply_within(body, whole, out);
+        self.apply_within(body, whole)
     }
 
-    fn apply_within(mut self, body: &[u8], within: Span, out: &mut Vec<u8>) {
+    fn apply_within(self, body: &[u8], within: Span) -> Vec<u8> {
+        // Exactly what is needed, so that turning it into shared bytes does not move it.
+        let out: usize = self.list.iter().map(|(span, ..)| span.range().len()).sum();
+        let mut message = Vec::with_capacity((within.range().len() + self.text.len()).saturating_sub(out));
+        self.write(body, within, &mut message);
+        message
+    }
+
+    fn write(mut self, body: &[u8], within: Span, out: &mut Vec<u8>) {
         self.list.sort_unstable_by_key(|(span, ..)| span.start);
-        out.reserve(within.range().len() + self.text.len());
+        let inside = |span: &Span| span.start >= within.start && span.end <= within.end;
         let mut from = within.start as usize;
-        for (span, start, end) in &self.list {
+        for (span, start, end) in self.list.iter().filter(|(span, ..)| inside(span)) {
             out.extend_from_slice(&body[from..span.start as usize]);
             out.extend_from_slice(&self.text[*start..*end]);
             from = span.end as usize;
