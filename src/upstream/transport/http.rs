@@ -26,6 +26,7 @@ use self::unusable::Unusable;
 use self::wire::Dialer;
 use super::super::connection::{AskError, Connection, Report, Run, RunId, ServerInfo, StopReason};
 use super::super::shared::UpstreamShared;
+use crate::call::Call;
 use crate::config::{AfterCancel, HttpTarget, Target};
 use crate::protocol::version::Era;
 use bytes::Bytes;
@@ -35,10 +36,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_rustls::rustls::ClientConfig;
 
 /// Ids of forebay's own requests begin here: apart from those of calls, and exact in a double.
 const FIRST_OWN_ID: u64 = 1 << 52;
+/// See [`Inner::lingers_until`].
+const LINGER_SLACK: Duration = Duration::from_millis(250);
 /// How long the end of a session may take when the upstream is closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -134,6 +138,25 @@ impl Inner {
 
     fn after_cancel(&self) -> AfterCancel {
         self.shared.config.load().limits.after_cancel
+    }
+
+    /// Until when a call that was told to stop is kept here if nothing ends it before: a little longer than
+    /// the actor keeps its slot (rule R7), so that the slot's end is the actor's to count.
+    fn lingers_until(&self, call: &Call) -> Option<Instant> {
+        let config = self.shared.config.load();
+        let now = Instant::now();
+        let grace = now + config.limits.cancel_grace;
+        let until = match config.limits.after_cancel {
+            AfterCancel::Release => Some(grace),
+            // The actor says when.
+            AfterCancel::Recycle => None,
+            AfterCancel::Hold => {
+                let own = call.tool.as_ref().and_then(|tool| config.tools.get(&**tool)?.call_timeout);
+                let started = call.ticket.started().unwrap_or(now);
+                own.or(config.limits.call_timeout).map(|limit| (started + limit).max(grace))
+            }
+        };
+        until.map(|until| until + LINGER_SLACK)
     }
 
     /// Workers, and connections, kept at most.

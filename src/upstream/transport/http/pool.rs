@@ -295,8 +295,8 @@ pub(super) struct Seat {
 impl Seat {
     /// The run's exchange is over and the worker can take another. False if it shall retire.
     ///
-    /// With `hold`, the run's slot is kept until [`Order::Recycle`], a reset, or the run's own end.
-    pub(super) fn finish(&self, run: RunId, hold: Option<Run>) -> bool {
+    /// With `hold`, the run's slot is kept until [`Order::Recycle`], a reset, or the given moment.
+    pub(super) fn finish(&self, run: RunId, hold: Option<(Run, Option<Instant>)>) -> bool {
         let pool = &self.http.pool;
         self.cell.done();
         let mut state = pool.state.lock();
@@ -307,12 +307,13 @@ impl Seat {
         // A run that is gone from the table was given up by a reset, and so is its worker.
         if state.runs.remove(&run).is_none() {
             drop(state);
-            give_back(hold.map(Holder::Held));
+            give_back(hold.map(|(held, _)| Holder::Held(held)));
             return false;
         }
-        let until = hold.as_ref().and_then(|held| held.until);
-        if let Some(held) = hold {
+        let mut until = None;
+        if let Some((held, end)) = hold {
             state.runs.insert(run, Holder::Held(held));
+            until = end;
         }
         let keep = !state.closed && state.workers <= self.http.most_workers();
         let mut reap = false;

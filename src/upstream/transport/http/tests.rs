@@ -5,4 +5,5 @@ mod cancel;
 mod hostile;
 mod link;
 mod rig;
+mod tls;
 mod upstream;

@@ -17,12 +17,12 @@ use crate::upstream::connection::{How, LinkEvent, Run};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// Up to this size an answer is spliced after its worker can be given the next call; a larger one before.
 const SMALL: usize = 16 << 10;
@@ -150,7 +150,10 @@ fn finish(seat: &Seat, run: Run, end: End) -> bool {
             run.hand_back();
             keep
         }
-        End::Hold => seat.finish(id, Some(run)),
+        End::Hold => {
+            let until = seat.http.lingers_until(&run.call);
+            seat.finish(id, Some((run, until)))
+        }
     }
 }
 
@@ -159,6 +162,8 @@ async fn serve(seat: &Seat, client: &mut Option<Client>, run: &Run) -> End {
     let begun = AtomicBool::new(false);
     // The session of the exchange under way, for a cancel on the legacy era.
     let using = parking_lot::Mutex::new(None::<Arc<Session>>);
+    // When an exchange that was told to stop is given up. Made only then: most calls are never stopped.
+    let mut patience: Option<Pin<Box<Sleep>>> = None;
     let mut told = false;
     let stopped = {
         let mut work = pin!(attempts(&seat.http, client, run, &begun, &using));
@@ -171,6 +176,8 @@ async fn serve(seat: &Seat, client: &mut Option<Client>, run: &Run) -> End {
                         // The answer, or its absence, is awaited; the server is asked to hurry.
                         Some(session) if !told => {
                             told = true;
+                            let until = seat.http.lingers_until(&run.call);
+                            patience = until.map(|until| Box::pin(tokio::time::sleep_until(until)));
                             seat.http.side.cancel(&seat.http, &session, run.call.id.seq(), why.into());
                         }
                         Some(_) => {}
@@ -178,6 +185,9 @@ async fn serve(seat: &Seat, client: &mut Option<Client>, run: &Run) -> End {
                     }
                 }
                 Some(order) => return Poll::Ready(Err(order)),
+            }
+            if patience.as_mut().is_some_and(|patience| patience.as_mut().poll(context).is_ready()) {
+                return Poll::Ready(Err(Order::Recycle));
             }
             work.as_mut().poll(context).map(Ok)
         })

@@ -56,16 +56,47 @@ async fn r07_hold_keeps_the_slot_without_a_worker() {
     assert_eq!(rig.slots_back(), 1);
     rig.http.recycle(started.run);
     rig.slot(started.run).await;
+}
 
-    // The run's own end frees it as well.
-    let call = rig.call("hang", "{}");
-    let run = rig.run(&call, Some(Instant::now() + Duration::from_millis(50)));
+/// R7: with `hold` the call's own `call_timeout` ends it, not the caller's deadline, which may be over.
+#[tokio::test]
+async fn r07_what_is_held_ends_with_its_call_timeout() {
+    let server = Hostile::new(modern(|_| Do::Hang)).await;
+    let mut config = config(&server.url());
+    config.limits.after_cancel = AfterCancel::Hold;
+    config.limits.cancel_grace = Duration::ZERO;
+    config.limits.call_timeout = Some(Duration::from_millis(100));
+    let rig = Rig::up(config).await;
+    let call = rig.call("t", "{}");
+    let begun = Instant::now();
+    let run = rig.run(&call, Some(begun));
     let started = Started { call, run: run.id };
     rig.http.begin(run);
-    server.until("it runs", |seen, _| seen.iter().filter(|seen| seen.is_of("hang")).count() == 2).await;
+    running(&server).await;
     cancel(&rig, &started);
     rig.slot(started.run).await;
+    assert!(begun.elapsed() >= Duration::from_millis(100));
     assert_eq!(rig.pool().figures().2, 0);
+}
+
+/// R7: with `release` a legacy exchange that the server never ends is given up after the grace.
+#[tokio::test]
+async fn r07_a_legacy_exchange_does_not_outlive_its_grace() {
+    let server = Hostile::new(legacy(|seen| match &*seen.method() {
+        "tools/call" => Do::Hang,
+        _ => answer("202 Accepted", "", ""),
+    }))
+    .await;
+    let mut config = config(&server.url());
+    config.limits.cancel_grace = Duration::from_millis(10);
+    let rig = Rig::up(config).await;
+    let started = rig.begin("t", "{}");
+    let connection = running(&server).await;
+    cancel(&rig, &started);
+    assert!(matches!(rig.slot(started.run).await, How::Lost));
+    server.until("the connection is closed", |_, closed| closed.contains(&connection)).await;
+    assert!(server.seen().iter().any(|seen| seen.method() == "notifications/cancelled"));
+    assert_eq!(rig.pool().figures(), (1, 1, 0));
 }
 
 #[tokio::test]

@@ -22,11 +22,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 /// No test waits longer for anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -313,6 +314,8 @@ struct Log {
     connections: AtomicU64,
     /// Connections that the client has closed.
     closed: Mutex<Vec<usize>>,
+    /// The names that TLS clients asked for.
+    names: Mutex<Vec<String>>,
     changed: Notify,
 }
 
@@ -328,13 +331,26 @@ impl Hostile {
     }
 
     pub(super) async fn at(address: SocketAddr, script: impl Fn(&Seen) -> Do + Send + Sync + 'static) -> Hostile {
+        Hostile::listen(address, None, script)
+    }
+
+    /// Over TLS, with this certificate and key.
+    pub(super) fn tls(tls: TlsAcceptor, script: impl Fn(&Seen) -> Do + Send + Sync + 'static) -> Hostile {
+        Hostile::listen("127.0.0.1:0".parse().unwrap(), Some(tls), script)
+    }
+
+    fn listen(
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+        script: impl Fn(&Seen) -> Do + Send + Sync + 'static,
+    ) -> Hostile {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.bind(address).unwrap();
         let listener = socket.listen(64).unwrap();
         let address = listener.local_addr().unwrap();
         let log = Arc::new(Log::default());
-        let task = tokio::spawn(accept(listener, log.clone(), Arc::new(script)));
+        let task = tokio::spawn(accept(listener, tls, log.clone(), Arc::new(script)));
         Hostile { address, log, task }
     }
 
@@ -348,6 +364,10 @@ impl Hostile {
 
     pub(super) fn calls(&self) -> Vec<Seen> {
         self.seen().into_iter().filter(Seen::is_call).collect()
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.log.names.lock().clone()
     }
 
     pub(super) fn connections(&self) -> u64 {
@@ -377,18 +397,29 @@ impl Hostile {
     }
 }
 
-async fn accept(listener: TcpListener, log: Arc<Log>, script: Arc<Script>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, log: Arc<Log>, script: Arc<Script>) {
     let mut tasks = tokio::task::JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else { return };
+        socket.set_nodelay(true).unwrap();
         let number = log.connections.fetch_add(1, Relaxed) as usize;
         log.change();
-        tasks.spawn(connection(socket, number, log.clone(), script.clone()));
+        let (tls, log, script) = (tls.clone(), log.clone(), script.clone());
+        tasks.spawn(async move {
+            let Some(tls) = tls else { return connection(socket, number, log, script).await };
+            if let Ok(socket) = tls.accept(socket).await {
+                let name = socket.get_ref().1.server_name().unwrap_or("no name").to_owned();
+                log.names.lock().push(name);
+                connection(socket, number, log, script).await;
+            }
+        });
     }
 }
 
-async fn connection(mut socket: TcpStream, number: usize, log: Arc<Log>, script: Arc<Script>) {
-    socket.set_nodelay(true).unwrap();
+async fn connection<S>(mut socket: S, number: usize, log: Arc<Log>, script: Arc<Script>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut held = Vec::new();
     while let Some((head, body)) = read_request(&mut socket, &mut held).await {
         let seen = Seen { connection: number, head, body };
@@ -402,13 +433,13 @@ async fn connection(mut socket: TcpStream, number: usize, log: Arc<Log>, script:
             Do::When(told, bytes) => {
                 tokio::select! {
                     () = told.notified() => {}
-                    () = gone(&socket) => break,
+                    _ = socket.read_u8() => break,
                 }
                 (vec![bytes], false)
             }
         };
         for piece in pieces {
-            if socket.write_all(&piece).await.is_err() {
+            if socket.write_all(&piece).await.is_err() || socket.flush().await.is_err() {
                 break;
             }
             // Pieces are to arrive one by one.
@@ -425,11 +456,7 @@ async fn connection(mut socket: TcpStream, number: usize, log: Arc<Log>, script:
     log.change();
 }
 
-async fn gone(socket: &TcpStream) {
-    let _ = socket.peek(&mut [0]).await;
-}
-
-async fn read_request(socket: &mut TcpStream, held: &mut Vec<u8>) -> Option<(String, String)> {
+async fn read_request<S: AsyncRead + Unpin>(socket: &mut S, held: &mut Vec<u8>) -> Option<(String, String)> {
     loop {
         if let Some(end) = held.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8(held[..end].to_vec()).unwrap();
