@@ -56,7 +56,9 @@ pub struct Wanted {
     /// The tool, if this is a `tools/call`.
     pub tool: Option<Arc<str>>,
     pub lane: Option<Lane>,
-    /// The caller's own deadline, from now.
+    /// When the request came in; waiting for a list on the way here is part of its time.
+    pub arrived: Instant,
+    /// The caller's own deadline, from its arrival.
     pub timeout: Option<Duration>,
     pub home: usize,
     pub form: ReplyForm,
@@ -101,7 +103,7 @@ impl Dispatcher {
     /// Takes a call in. The call returned will end exactly once; it may have ended already.
     pub fn submit(&self, wanted: Wanted) -> Arc<Call> {
         let now = Instant::now();
-        let Wanted { caller, upstream, request, target, renamed, tool, lane, timeout, home, form } = wanted;
+        let Wanted { caller, upstream, request, target, renamed, tool, lane, arrived, timeout, home, form } = wanted;
         let settings = upstream.shared().config.load();
         let tool_settings = tool.as_ref().and_then(|tool| settings.tools.get(&**tool));
         let rights = caller.config.load();
@@ -118,8 +120,8 @@ impl Dispatcher {
             weight: tool_settings.and_then(|tool| tool.weight).unwrap_or(1),
             lane: lane_of(lane, tool_settings.and_then(|tool| tool.priority), rights.max_priority),
             tool,
-            arrived: now,
-            deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
+            arrived,
+            deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
             home,
             form,
             ledger: upstream.shared().ledger.clone(),

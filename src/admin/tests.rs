@@ -92,6 +92,7 @@ impl House {
             renamed: false,
             tool: Some(tool.into()),
             lane: None,
+            arrived: tokio::time::Instant::now(),
             timeout: None,
             home: 0,
             form: ReplyForm::Result,

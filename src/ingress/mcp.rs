@@ -175,6 +175,7 @@ impl Post<'_> {
 
     async fn call(&self, request: Request, one: Option<&Arc<Upstream>>, era: Era, session: Option<SessionId>) -> Reply {
         let ingress = self.ingress;
+        let arrived = Instant::now();
         let (timeout, lane) = match wishes(&self.parts.headers, &request) {
             Ok(wishes) => wishes,
             Err(message) => {
@@ -195,6 +196,7 @@ impl Post<'_> {
             renamed: aim.renamed,
             request,
             lane,
+            arrived,
             timeout,
             home: self.socket.home,
             form,

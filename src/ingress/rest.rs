@@ -16,6 +16,7 @@ use crate::upstream::{ListKind, Upstream};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What a REST caller asks for.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) async fn call(ingress: &Ingress, socket: &Socket, caller: &Arc<Caller
         Ok(asked) => asked,
         Err(message) => return answer::rest_plain(400, &message, "bad_request"),
     };
+    let arrived = Instant::now();
     let (upstream, target) = match aim(ingress, caller, &asked).await {
         Ok(aim) => aim,
         Err(reply) => return *reply,
@@ -46,6 +48,7 @@ pub(crate) async fn call(ingress: &Ingress, socket: &Socket, caller: &Arc<Caller
         target,
         request: asked.request,
         lane: asked.lane,
+        arrived,
         timeout: asked.timeout,
         home: socket.home,
         form: ReplyForm::Result,

@@ -15,6 +15,8 @@ use std::time::Duration;
 const SAMPLES: u64 = 20;
 /// The weight of a new sample; the first ones weigh more, as in a plain mean.
 const SMOOTHING: f64 = 0.05;
+/// The slot time that is assumed before any call has ended.
+const FIRST_GUESS: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
 /// How far a rank is counted exactly.
@@ -144,21 +146,23 @@ impl<J: Clone> Core<J> {
     }
 
     /// When a refused, displaced or expired caller should try again: between 100 ms and 60 s, then spread
-    /// over 1.0 to 1.3 times that by `randomness` in `0.0..1.0`. None while no call has ended yet.
+    /// over 1.0 to 1.3 times that by `randomness` in `0.0..1.0`. Until a call has ended a second a call is
+    /// assumed: a caller that is told a rough time comes back later than one that is told none.
     pub fn retry_after(&self, why: Retry, randomness: f64) -> Option<Duration> {
-        let per_call = self.slot_time.mean().map(|_| self.slot_time.mean / f64::from(self.limit));
+        let slot_time = self.slot_time.mean().unwrap_or(FIRST_GUESS);
+        let per_call = slot_time.as_micros() as f64 / f64::from(self.limit);
         let time = match why {
             Retry::Never => return None,
             Retry::Left(left) => left,
             Retry::Over(over) => over,
             Retry::Full => {
                 let too_many = f64::from(self.flows.queued) - 0.75 * f64::from(self.settings.queue_size);
-                micros(too_many.max(1.0) * per_call?)
+                micros(too_many.max(1.0) * per_call)
             }
             Retry::Share(caller) => {
                 let queued = self.flows.callers.find(caller).map_or(0, |at| self.flows.callers.get(at).queued);
                 let active: u32 = self.flows.callers.present().max(1);
-                micros(f64::from(queued) * f64::from(active) * per_call?)
+                micros(f64::from(queued) * f64::from(active) * per_call)
             }
         };
         Some(time.clamp(SHORTEST, LONGEST).mul_f64(1.0 + 0.3 * randomness.clamp(0.0, 1.0)))
