@@ -1,6 +1,6 @@
 //! Settings that have been checked: these types cannot hold nonsense.
 //!
-//! [`load`] reads a file into a tree that knows its places (`node`), checks it against the known keys
+//! [`load`](fn@load) reads a file into a tree that knows its places (`node`), checks it against the known keys
 //! ([`schema`]) and turns it into these (`check`); every fault is told with file, line, key and a hint. The
 //! environment is passed in ([`Env`]). Starting is reloading from nothing.
 

@@ -1,6 +1,6 @@
 //! The callers' front: bytes to a [`crate::call::Call`], and its ending back to bytes.
 //!
-//! A socket is dealt to the thread with the fewest open ones ([`listen`], [`serve`]); each request then
+//! A socket is dealt to the thread with the fewest open ones ([`listen`](fn@listen), [`serve`]); each request then
 //! passes, in this order: Host and Origin ([`guard`]), path and method ([`service`]), who calls ([`who`]),
 //! media types and size ([`body`]), the era and its header rules ([`era`]), and the method ([`mcp`], or
 //! [`rest`]). What is forwarded goes through [`crate::dispatcher::Dispatcher::submit`] and is awaited in
