@@ -89,7 +89,7 @@ impl Dispatcher {
         Arc::new(Dispatcher {
             callers: Callers::new(&config),
             config: ArcSwap::new(config),
-            books: Arc::new(Books::new()),
+            books: Arc::default(),
             mint: IdMint::new(randomness),
             started: Instant::now(),
             upstreams: ArcSwap::default(),

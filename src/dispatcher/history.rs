@@ -64,11 +64,13 @@ pub struct History {
     never_ran: Room,
 }
 
-impl History {
-    pub fn new() -> Self {
+impl Default for History {
+    fn default() -> Self {
         History { ran: Room::new(RAN), never_ran: Room::new(NEVER_RAN) }
     }
+}
 
+impl History {
     pub fn put(&self, record: Arc<Record>) {
         match record.outcome.executed() {
             Executed::Never => self.never_ran.put(record),

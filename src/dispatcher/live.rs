@@ -13,11 +13,13 @@ pub struct Live {
     shards: Vec<Mutex<HashMap<u64, Arc<Call>>>>,
 }
 
-impl Live {
-    fn new() -> Self {
+impl Default for Live {
+    fn default() -> Self {
         Live { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
+}
 
+impl Live {
     pub fn insert(&self, call: &Arc<Call>) {
         self.shard(call.id.seq()).lock().insert(call.id.seq(), call.clone());
     }
@@ -48,15 +50,10 @@ impl Live {
 }
 
 /// What the end of a call is written into.
+#[derive(Default)]
 pub struct Books {
     pub live: Live,
     pub history: History,
-}
-
-impl Books {
-    pub fn new() -> Self {
-        Books { live: Live::new(), history: History::new() }
-    }
 }
 
 impl OnFinish for Books {

@@ -373,11 +373,7 @@ mod tests {
                     text.char_indices().map(|(at, _)| at).nth(place.index(text.chars().count().max(1))).unwrap_or(0);
                 match kind {
                     0 => text.insert_str(at, &wrong),
-                    1 => {
-                        if !text.is_empty() {
-                            text.remove(at);
-                        }
-                    }
+                    1 if !text.is_empty() => drop(text.remove(at)),
                     2 => text.truncate(at),
                     _ => {}
                 }

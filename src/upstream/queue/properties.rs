@@ -306,7 +306,7 @@ impl Run {
                     deadline: latest,
                     due: expires,
                     doing: Doing::Finished("undecided"),
-                    ticket_finished: job % 11 == 0,
+                    ticket_finished: job.is_multiple_of(11),
                 };
                 let queued = self.world.all(Doing::Queued);
                 self.world.calls.insert(job, told);
@@ -467,7 +467,7 @@ impl Run {
                 self.core.reconfigure(self.settings.clone(), self.now);
             }
             Op::Rekey(shift) => {
-                let key = |job: &u32| ((job % 3 != 0).then_some(ToolKey((job + shift) % 2)), 1 + job % 3);
+                let key = |job: &u32| ((!job.is_multiple_of(3)).then_some(ToolKey((job + shift) % 2)), 1 + job % 3);
                 self.core.rekey(key);
                 let parked: Vec<_> = self.world.parked.iter().copied().collect();
                 for (job, told) in &mut self.world.calls {

@@ -628,7 +628,7 @@ fn r18_position_counts_those_served_before() {
     assert_eq!(core.position(ids[0]), Some(3), "an estimate: before it the other caller may be served");
     assert_eq!(core.position(ids[2]), Some(5));
     assert_eq!(core.position(other), Some(3));
-    core.withdraw(ids[1]);
+    assert_eq!(core.withdraw(ids[1]), Withdrawn::Queued(1));
     assert_eq!(core.position(ids[2]), Some(4));
     assert_eq!(core.position(ids[1]), None);
 }

@@ -235,11 +235,10 @@ pub(super) fn shared_value(body: &Bytes, raw: std::ops::Range<usize>) -> Option<
 
 /// Printable ASCII without blanks at its ends, that does not look like the base64 form itself.
 fn is_plain(text: &str) -> bool {
-    !text.is_empty()
-        && text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
-        && !text.starts_with(' ')
-        && !text.ends_with(' ')
-        && !(text.starts_with("=?base64?") && text.ends_with("?="))
+    let like_base64 = text.starts_with("=?base64?") && text.ends_with("?=");
+    let blank_at_an_end = text.starts_with(' ') || text.ends_with(' ');
+    let printable = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    !text.is_empty() && printable && !blank_at_an_end && !like_base64
 }
 
 #[cfg(test)]
