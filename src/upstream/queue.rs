@@ -15,15 +15,19 @@
 //! tells the rules as they are built.
 
 mod admission;
+mod ages;
 mod callers;
 mod dispatch;
 mod estimate;
 mod flows;
+mod lengths;
 mod listing;
 mod machine;
+mod parking;
 mod pool;
 mod slab;
 mod tools;
+mod turns;
 mod types;
 mod wheel;
 

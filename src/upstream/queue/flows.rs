@@ -41,9 +41,9 @@ pub(super) struct Fifo {
     pub tail: u32,
     pub len: u32,
     /// Age of the head; the key of the turn's heap.
-    head_seq: u64,
+    pub head_seq: u64,
     /// Place in the turn's heap.
-    heap_at: u32,
+    pub heap_at: u32,
     pub sibling_prev: u32,
     pub sibling_next: u32,
     pub line_prev: u32,
@@ -54,22 +54,22 @@ pub(super) struct Turn {
     pub lane: u8,
     pub in_ring: bool,
     /// In the ring or aside.
-    chained: bool,
+    pub chained: bool,
     pub len: u32,
     /// Entries in FIFOs that are not parked.
     pub ready: u32,
     pub weight: u32,
-    deficit: i64,
+    pub deficit: i64,
     /// Unparked FIFOs, the one with the oldest head first.
-    heap: Vec<u32>,
+    pub heap: Vec<u32>,
     /// Grows along the ring and along the list of parked turns; a listing finds its way by it.
     pub stamp: u64,
     pub prev: u32,
     pub next: u32,
     pub oldest: u32,
     pub newest: u32,
-    longer_prev: u32,
-    longer_next: u32,
+    pub longer_prev: u32,
+    pub longer_next: u32,
     pub listed: Listed,
 }
 
@@ -96,12 +96,12 @@ pub(super) struct LaneState {
     pub ready: u32,
     /// Sum of the weights in the ring.
     pub ring_weight: u64,
-    credit: i64,
+    pub credit: i64,
     /// By length, the first turn of that length.
-    by_len: Vec<u32>,
-    longest: u32,
+    pub by_len: Vec<u32>,
+    pub longest: u32,
     /// The lane's one turn with `fairness = "none"`.
-    shared: u32,
+    pub shared: u32,
 }
 
 impl LaneState {
@@ -129,7 +129,7 @@ pub(super) struct Flows {
     pub lanes: [LaneState; 3],
     /// One turn a lane (`fairness = "none"`).
     pub one_turn: bool,
-    stamp: u64,
+    pub stamp: u64,
     pub queued: u32,
     pub ready: u32,
     pub bytes: u64,
@@ -202,8 +202,6 @@ impl Flows {
         self.tools.clear_lines();
         (self.queued, self.ready, self.bytes, self.held) = (0, 0, 0, NIL);
     }
-
-    // --- entries ---
 
     /// Queues an entry whose job, caller, lane, tool and seq are set: at the tail of its FIFO, or by its age
     /// when it comes back unsent (rule R5), which is at the head or behind others that came back.
@@ -466,320 +464,4 @@ impl Flows {
         }
         turn
     }
-
-    // --- the ring and the turns aside ---
-
-    fn list(&mut self, lane: u8, ring: bool) -> &mut List {
-        let lane = &mut self.lanes[usize::from(lane)];
-        if ring { &mut lane.ring } else { &mut lane.aside }
-    }
-
-    /// Appends a turn to the ring or to the turns aside.
-    fn push(&mut self, turn: u32, ring: bool) {
-        self.stamp += 1;
-        let stamp = self.stamp;
-        let lane = self.turns[turn].lane;
-        let tail = self.list(lane, ring).tail;
-        let this = &mut self.turns[turn];
-        (this.in_ring, this.chained, this.stamp, this.prev, this.next) = (ring, true, stamp, tail, NIL);
-        let weight = u64::from(this.weight);
-        match tail {
-            NIL => self.list(lane, ring).head = turn,
-            tail => self.turns[tail].next = turn,
-        }
-        self.list(lane, ring).tail = turn;
-        if ring {
-            self.lanes[usize::from(lane)].ring_weight += weight;
-        }
-    }
-
-    fn remove(&mut self, turn: u32) {
-        let Turn { lane, in_ring, prev, next, .. } = self.turns[turn];
-        match prev {
-            NIL => self.list(lane, in_ring).head = next,
-            prev => self.turns[prev].next = next,
-        }
-        match next {
-            NIL => self.list(lane, in_ring).tail = prev,
-            next => self.turns[next].prev = prev,
-        }
-        if in_ring {
-            let weight = u64::from(self.turns[turn].weight);
-            self.lanes[usize::from(lane)].ring_weight -= weight;
-        }
-        (self.turns[turn].in_ring, self.turns[turn].chained) = (false, false);
-    }
-
-    fn set_weight(&mut self, turn: u32, weight: u32) {
-        let this = &mut self.turns[turn];
-        let old = std::mem::replace(&mut this.weight, weight);
-        if this.in_ring {
-            let lane = &mut self.lanes[usize::from(this.lane)];
-            lane.ring_weight = lane.ring_weight - u64::from(old) + u64::from(weight);
-        }
-    }
-
-    /// A turn gets its first FIFO that may be served: from aside, or brand-new and in no list.
-    fn enter_ring(&mut self, turn: u32) {
-        if self.turns[turn].chained {
-            self.remove(turn);
-        }
-        self.turns[turn].deficit = i64::from(self.turns[turn].weight);
-        self.push(turn, true);
-    }
-
-    /// A turn lost its last FIFO that may be served.
-    fn leave_ring(&mut self, turn: u32) {
-        self.remove(turn);
-        self.push(turn, false);
-    }
-
-    // --- parking ---
-
-    /// Keeps a FIFO from its turn. At the tail of its tool's line unless `first`.
-    pub(super) fn park(&mut self, fifo: u32, why: Parked, first: bool) {
-        debug_assert_eq!(self.fifos[fifo].parked, Parked::No);
-        let Fifo { turn, len, lane, tool, heap_at, head, .. } = self.fifos[fifo];
-        if self.held == head {
-            self.held = NIL;
-        }
-        self.fifos[fifo].parked = why;
-        self.heap_remove(turn, heap_at);
-        self.turns[turn].ready -= len;
-        self.lanes[usize::from(lane)].ready -= len;
-        self.ready -= len;
-        if self.turns[turn].heap.is_empty() {
-            self.leave_ring(turn);
-        }
-        if tool != NIL {
-            self.tools.unparked(tool, lane, -1);
-            if why == Parked::Tool {
-                self.stand_in_line(fifo, !first);
-            } else {
-                self.refresh_tool(tool);
-            }
-        }
-    }
-
-    /// Parks a FIFO by the gate, wherever it stands.
-    pub(super) fn park_by_gate(&mut self, fifo: u32) {
-        match self.fifos[fifo].parked {
-            Parked::No => self.park(fifo, Parked::Gate, false),
-            Parked::Tool => {
-                self.leave_line(fifo);
-                self.fifos[fifo].parked = Parked::Gate;
-            }
-            Parked::Gate => {}
-        }
-    }
-
-    /// Gives a FIFO back to its turn; a turn that was aside comes back at the tail of its ring.
-    pub(super) fn unpark(&mut self, fifo: u32) {
-        let Fifo { turn, len, lane, tool, parked, .. } = self.fifos[fifo];
-        debug_assert_ne!(parked, Parked::No);
-        if parked == Parked::Tool {
-            self.leave_line(fifo);
-        }
-        self.fifos[fifo].parked = Parked::No;
-        self.fifos[fifo].served = false;
-        if tool != NIL {
-            self.tools.unparked(tool, lane, 1);
-        }
-        self.turns[turn].ready += len;
-        self.lanes[usize::from(lane)].ready += len;
-        self.ready += len;
-        self.heap_push(turn, fifo);
-        if !self.turns[turn].in_ring {
-            self.enter_ring(turn);
-        }
-    }
-
-    /// What the gate had parked may be served again, as far as its tool's line lets it.
-    pub(super) fn release(&mut self, fifo: u32) {
-        let Fifo { tool, lane, parked, .. } = self.fifos[fifo];
-        if parked != Parked::Gate {
-            return;
-        }
-        if self.tools.must_wait(tool, lane) {
-            self.fifos[fifo].parked = Parked::Tool;
-            self.fifos[fifo].served = false;
-            self.stand_in_line(fifo, true);
-            self.refresh_tool(tool);
-        } else {
-            self.unpark(fifo);
-        }
-    }
-
-    // --- whose turn it is ---
-
-    /// The entry that is served next, by credits, deficits and age. Credits are refilled and debts worked
-    /// off on the way; nothing is charged yet.
-    pub(super) fn pick(&mut self) -> Option<u32> {
-        if self.ready == 0 {
-            return None;
-        }
-        if self.held != NIL {
-            return Some(self.held);
-        }
-        let served = |lane: &LaneState| lane.ready > 0 && lane.credit > 0;
-        let lane = match self.lanes.iter().position(served) {
-            Some(lane) => lane,
-            None => {
-                self.refill();
-                self.lanes.iter().position(served)?
-            }
-        };
-        loop {
-            let turn = self.lanes[lane].ring.head;
-            if self.turns[turn].deficit > 0 {
-                return Some(self.fifos[self.turns[turn].heap[0]].head);
-            }
-            self.rotate(turn);
-        }
-    }
-
-    /// As many refills as it takes for one waiting lane to have credit: more than one only after a heavy
-    /// call had put all of them in debt.
-    fn refill(&mut self) {
-        let rounds = self.lanes.iter().zip(WEIGHTS).filter(|(lane, _)| lane.ready > 0);
-        // The fewest with `credit + rounds * weight > 0`.
-        let rounds = rounds.map(|(lane, weight)| (weight - lane.credit).div_euclid(weight)).min().unwrap_or(1);
-        let rounds = rounds.max(1);
-        for (lane, weight) in self.lanes.iter_mut().zip(WEIGHTS) {
-            lane.credit = (lane.credit + rounds * weight).min(weight);
-        }
-    }
-
-    /// Ends a turn: its quantum is added, and it goes to the tail.
-    fn rotate(&mut self, turn: u32) {
-        let Turn { lane, weight, .. } = self.turns[turn];
-        if self.lanes[usize::from(lane)].ring.tail == turn {
-            // Alone in its ring it owes nobody.
-            self.turns[turn].deficit = i64::from(weight);
-            return;
-        }
-        self.turns[turn].deficit += i64::from(weight);
-        self.remove(turn);
-        self.push(turn, true);
-    }
-
-    /// Charges a dispatch to lane and caller, before the entry is unlinked.
-    pub(super) fn charge(&mut self, fifo: u32, slots: u32) {
-        let Fifo { turn, lane, .. } = self.fifos[fifo];
-        self.lanes[usize::from(lane)].credit -= i64::from(slots);
-        let this = &mut self.turns[turn];
-        this.deficit -= i64::from(slots);
-        if this.deficit <= 0 && this.ready > 1 {
-            self.rotate(turn);
-        }
-    }
-
-    // --- the longest turn ---
-
-    /// The newest entry of the longest turn of a lane, with that turn.
-    pub(super) fn newest_of_longest(&self, lane: usize) -> Option<(u32, u32)> {
-        let lane = &self.lanes[lane];
-        let turn = *lane.by_len.get(lane.longest as usize)?;
-        (lane.longest > 0).then(|| (turn, self.turns[turn].newest))
-    }
-
-    /// Lengths change by one at a time, so the longest does too.
-    fn resize(&mut self, turn: u32, len: u32) {
-        let Turn { lane, len: old, longer_prev, longer_next, .. } = self.turns[turn];
-        let lane = &mut self.lanes[usize::from(lane)];
-        if old > 0 {
-            match longer_prev {
-                NIL => lane.by_len[old as usize] = longer_next,
-                prev => self.turns[prev].longer_next = longer_next,
-            }
-            if longer_next != NIL {
-                self.turns[longer_next].longer_prev = longer_prev;
-            }
-        }
-        self.turns[turn].len = len;
-        if len > 0 {
-            if lane.by_len.len() <= len as usize {
-                lane.by_len.resize((len as usize + 1).next_power_of_two(), NIL);
-            }
-            let first = lane.by_len[len as usize];
-            lane.by_len[len as usize] = turn;
-            (self.turns[turn].longer_prev, self.turns[turn].longer_next) = (NIL, first);
-            if first != NIL {
-                self.turns[first].longer_prev = turn;
-            }
-        }
-        if len > lane.longest {
-            lane.longest = len;
-        } else if lane.longest > 0 && lane.by_len[lane.longest as usize] == NIL {
-            lane.longest -= 1;
-        }
-    }
-
-    // --- the heap of a turn's FIFOs: nearly always of one ---
-
-    fn heap_push(&mut self, turn: u32, fifo: u32) {
-        let heap = &mut self.turns[turn].heap;
-        let at = heap.len();
-        heap.push(fifo);
-        sift_up(heap, self.fifos.as_mut_slice(), at);
-    }
-
-    fn heap_remove(&mut self, turn: u32, at: u32) {
-        let heap = &mut self.turns[turn].heap;
-        let at = at as usize;
-        heap.swap_remove(at);
-        if at < heap.len() {
-            let fifos = self.fifos.as_mut_slice();
-            sift_up(heap, fifos, at);
-            sift_down(heap, fifos, at);
-        }
-    }
-
-    fn heap_fix(&mut self, turn: u32, at: u32) {
-        let heap = &mut self.turns[turn].heap;
-        if heap.len() > 1 {
-            let fifos = self.fifos.as_mut_slice();
-            sift_up(heap, fifos, at as usize);
-            sift_down(heap, fifos, at as usize);
-        }
-    }
-}
-
-fn sift_up(heap: &mut [u32], fifos: &mut [Fifo], mut at: usize) {
-    let fifo = heap[at];
-    let age = fifos[fifo as usize].head_seq;
-    while at > 0 {
-        let parent = (at - 1) / 2;
-        if fifos[heap[parent] as usize].head_seq <= age {
-            break;
-        }
-        heap[at] = heap[parent];
-        fifos[heap[at] as usize].heap_at = at as u32;
-        at = parent;
-    }
-    heap[at] = fifo;
-    fifos[fifo as usize].heap_at = at as u32;
-}
-
-/// Leaves an entry that stands right where it is; one that `sift_up` has moved stands right above `at`.
-fn sift_down(heap: &mut [u32], fifos: &mut [Fifo], mut at: usize) {
-    let fifo = heap[at];
-    let age = fifos[fifo as usize].head_seq;
-    loop {
-        let mut child = 2 * at + 1;
-        if child >= heap.len() {
-            break;
-        }
-        if child + 1 < heap.len() && fifos[heap[child + 1] as usize].head_seq < fifos[heap[child] as usize].head_seq {
-            child += 1;
-        }
-        if fifos[heap[child] as usize].head_seq >= age {
-            break;
-        }
-        heap[at] = heap[child];
-        fifos[heap[at] as usize].heap_at = at as u32;
-        at = child;
-    }
-    heap[at] = fifo;
-    fifos[fifo as usize].heap_at = at as u32;
 }

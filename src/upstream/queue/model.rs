@@ -146,7 +146,6 @@ impl Model {
 
     pub(super) fn queue(&mut self, call: Waiting, lane: usize) {
         let key = self.key(call.caller);
-        let one_turn = self.settings.fairness == Fairness::None;
         let ring = &mut self.lanes[lane].ring;
         let at = match ring.iter().position(|turn| turn.key == key) {
             Some(at) => at,
@@ -158,9 +157,6 @@ impl Model {
         };
         let turn = &mut ring[at];
         turn.weight = call.caller_weight;
-        if one_turn {
-            turn.weight = call.caller_weight;
-        }
         // Older than the call that was picked from the same FIFO: it is picked instead.
         if let Some(held) = self.held
             && let Some(of_caller) = turn.calls.iter().find(|c| c.caller == call.caller)
