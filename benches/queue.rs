@@ -108,13 +108,13 @@ fn offer(job: Job, caller: u32, lane: u32, now: Moment, tool: Option<ToolKey>) -
     }
 }
 
-#[divan::bench(args = DEPTHS)]
+#[divan::bench(args = DEPTHS, sample_size = 2_000)]
 fn admit_complete_dispatch(bencher: Bencher, depth: (u32, u32)) {
     let mut load = Load::new(depth);
     bencher.bench_local(|| load.cycle(&mut Open));
 }
 
-#[divan::bench(args = DEPTHS)]
+#[divan::bench(args = DEPTHS, sample_size = 2_000)]
 fn admit_and_cancel(bencher: Bencher, depth: (u32, u32)) {
     let mut load = Load::new(depth);
     bencher.bench_local(|| {
@@ -124,7 +124,7 @@ fn admit_and_cancel(bencher: Bencher, depth: (u32, u32)) {
     });
 }
 
-#[divan::bench(args = DEPTHS)]
+#[divan::bench(args = DEPTHS, sample_size = 2_000)]
 fn admit_complete_dispatch_of_4096_slots(bencher: Bencher, (depth, callers): (u32, u32)) {
     let mut load = Load::with(Settings {
         max_concurrent: 4096,
@@ -143,7 +143,7 @@ fn admit_complete_dispatch_of_4096_slots(bencher: Bencher, (depth, callers): (u3
     bencher.bench_local(|| load.cycle(&mut Open));
 }
 
-#[divan::bench(args = DEPTHS)]
+#[divan::bench(args = DEPTHS, sample_size = 2_000)]
 fn refuse_for_want_of_a_place(bencher: Bencher, depth: (u32, u32)) {
     let mut load = Load::new(depth);
     let full = Settings { queue_size: depth.0, on_full: OnFull::Reject, ..load.core.settings().clone() };
@@ -151,7 +151,7 @@ fn refuse_for_want_of_a_place(bencher: Bencher, depth: (u32, u32)) {
     bencher.bench_local(|| load.admit(None));
 }
 
-#[divan::bench(args = DEPTHS)]
+#[divan::bench(args = DEPTHS, sample_size = 100)]
 fn page_of_64(bencher: Bencher, depth: (u32, u32)) {
     let mut load = Load::new(depth);
     bencher.bench_local(|| load.core.page(0, 64));
@@ -178,7 +178,7 @@ fn nothing_allocates() {
             load.cycle(&mut Open);
         }
         let tool = Some(ToolKey(0));
-        let mut parks = |_: &Job, flow: FlowKey| if flow.caller.0 % 5 == 1 { Pass::Park } else { Pass::Go };
+        let mut parks = |_: &Job, flow: FlowKey| if flow.caller.0 == 1 { Pass::Park } else { Pass::Go };
         let mut out: Vec<Due<Job>> = Vec::with_capacity(1024);
         let mut round = |load: &mut Load| {
             for turn in 0..1_000 {
@@ -206,6 +206,11 @@ fn nothing_allocates() {
                 black_box((load.core.figures(), load.core.next_due()));
             }
         };
+        round(&mut load);
+        // Full, so that newcomers displace: the chains of lengths are made here and then kept.
+        for _ in 0..64 {
+            load.admit(None);
+        }
         round(&mut load);
         let counted = allocation_counter::measure(|| round(&mut load));
         assert_eq!(counted.count_total, 0, "allocations at depth {depth:?}");

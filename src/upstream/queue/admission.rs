@@ -32,7 +32,7 @@ impl<J: Clone> Core<J> {
             match gate.take(&offer.job, flow) {
                 Pass::Go => {
                     let job = offer.job.clone();
-                    let place = self.enter(offer, now, expires, deadline, tool);
+                    let place = self.enter(offer, known, now, expires, deadline, tool);
                     self.slab[place].took = weight.min(self.limit);
                     self.flows.tools.started(tool);
                     self.start(place);
@@ -49,7 +49,7 @@ impl<J: Clone> Core<J> {
         }
         if self.flows.queued > 0 && expires != NEVER {
             let left = Moment(expires).since(now);
-            let wait = self.predicted_wait(offer.lane, offer.caller, offer.caller_weight, offer.caller_limit);
+            let wait = self.foretell(offer.lane, known, offer.caller_weight, offer.caller_limit);
             if let Some(wait) = wait.filter(|&wait| wait > left) {
                 return refused(offer.job, Reason::WouldExpire, Scope::Upstream, Retry::Over(wait - left));
             }
@@ -72,7 +72,7 @@ impl<J: Clone> Core<J> {
         let displaced = displaced.map(|place| (self.slab.id(place), place));
         let displaced = displaced.and_then(|(id, place)| self.remove(place).map(|job| (id, job)));
 
-        let place = self.enter(offer, now, expires, deadline, tool);
+        let place = self.enter(offer, known, now, expires, deadline, tool);
         let fifo = self.flows.link(&mut self.slab, place, false);
         self.wheel.arm(&mut self.slab, place, expires);
         if parked {
@@ -114,10 +114,12 @@ impl<J: Clone> Core<J> {
 
     /// Finds a place, or the entry that has to go so that there is one (rule R15): at most one, and only if
     /// the newcomer then fits. Else says by what the queue is full.
-    fn make_place(&self, caller: Option<u32>, lane: u8, bytes: u64) -> Result<Option<u32>, Scope> {
+    fn make_place(&mut self, caller: Option<u32>, lane: u8, bytes: u64) -> Result<Option<u32>, Scope> {
+        let (queued, queued_bytes) = (self.flows.queued, self.flows.bytes);
+        let (queue_size, queue_bytes) = (self.settings.queue_size, self.settings.queue_bytes);
         let fits = |entries: u32, freed: u64| {
-            let count = self.flows.queued - entries < self.settings.queue_size;
-            let size = (self.flows.bytes - freed).saturating_add(bytes) <= self.settings.queue_bytes;
+            let count = queued - entries < queue_size;
+            let size = (queued_bytes - freed).saturating_add(bytes) <= queue_bytes;
             match (count, size) {
                 (true, true) => Ok(()),
                 (false, _) => Err(Scope::Entries),
@@ -134,7 +136,7 @@ impl<J: Clone> Core<J> {
 
     /// Whose place a newcomer may take: the newest call of the longest turn in the lowest lane strictly
     /// below; failing that, in its own lane, if that turn is longer than its own by two or more.
-    fn victim(&self, caller: Option<u32>, lane: u8) -> Option<u32> {
+    fn victim(&mut self, caller: Option<u32>, lane: u8) -> Option<u32> {
         let lane = usize::from(lane);
         let below = (lane + 1..3).rev().find_map(|lane| self.flows.newest_of_longest(lane));
         if let Some((_, victim)) = below {
@@ -149,8 +151,16 @@ impl<J: Clone> Core<J> {
     }
 
     /// A place for a newcomer, in no list yet.
-    fn enter(&mut self, offer: Offer<J>, now: Moment, expires: u64, deadline: u64, tool: u32) -> u32 {
-        let caller = self.flows.callers.enter(offer.caller, offer.caller_weight, offer.caller_limit);
+    fn enter(
+        &mut self,
+        offer: Offer<J>,
+        known: Option<u32>,
+        now: Moment,
+        expires: u64,
+        deadline: u64,
+        tool: u32,
+    ) -> u32 {
+        let caller = self.flows.callers.enter(known, offer.caller, offer.caller_weight, offer.caller_limit);
         let place = self.slab.take();
         self.arrivals += 1;
         let seq = self.arrivals;

@@ -1,32 +1,59 @@
-//! The heap of a turn's FIFOs that may be served, the one with the oldest head first. Nearly always of one.
+//! A turn's FIFOs that may be served, by the age of their heads: the oldest by itself, since nearly always it is
+//! the only one, and a heap of the others.
 
 use super::flows::{Fifo, Flows};
+use super::slab::NIL;
 
 impl Flows {
     pub(super) fn heap_push(&mut self, turn: u32, fifo: u32) {
-        let heap = &mut self.turns[turn].heap;
-        let at = heap.len();
-        heap.push(fifo);
-        sift_up(heap, self.fifos.as_mut_slice(), at);
+        let Flows { turns, fifos, .. } = self;
+        let turn = &mut turns[turn];
+        if turn.first == NIL {
+            turn.first = fifo;
+            return;
+        }
+        let mut other = fifo;
+        if fifos[fifo].head_seq < fifos[turn.first].head_seq {
+            std::mem::swap(&mut other, &mut turn.first);
+        }
+        let at = turn.others.len();
+        turn.others.push(other);
+        sift_up(&mut turn.others, fifos.as_mut_slice(), at);
     }
 
-    pub(super) fn heap_remove(&mut self, turn: u32, at: u32) {
-        let heap = &mut self.turns[turn].heap;
-        let at = at as usize;
-        heap.swap_remove(at);
-        if at < heap.len() {
-            let fifos = self.fifos.as_mut_slice();
-            sift_up(heap, fifos, at);
-            sift_down(heap, fifos, at);
+    pub(super) fn heap_remove(&mut self, turn: u32, fifo: u32) {
+        let Flows { turns, fifos, .. } = self;
+        let turn = &mut turns[turn];
+        let at = if turn.first == fifo {
+            turn.first = turn.others.first().copied().unwrap_or(NIL);
+            0
+        } else {
+            fifos[fifo].heap_at as usize
+        };
+        if at < turn.others.len() {
+            turn.others.swap_remove(at);
+        }
+        if at < turn.others.len() {
+            sift_up(&mut turn.others, fifos.as_mut_slice(), at);
+            sift_down(&mut turn.others, fifos.as_mut_slice(), at);
         }
     }
 
-    pub(super) fn heap_fix(&mut self, turn: u32, at: u32) {
-        let heap = &mut self.turns[turn].heap;
-        if heap.len() > 1 {
-            let fifos = self.fifos.as_mut_slice();
-            sift_up(heap, fifos, at as usize);
-            sift_down(heap, fifos, at as usize);
+    /// The head of a FIFO has changed.
+    pub(super) fn heap_fix(&mut self, turn: u32, fifo: u32) {
+        let Flows { turns, fifos, .. } = self;
+        let turn = &mut turns[turn];
+        if turn.others.is_empty() {
+            return;
+        }
+        if turn.first != fifo {
+            let at = fifos[fifo].heap_at as usize;
+            sift_up(&mut turn.others, fifos.as_mut_slice(), at);
+            sift_down(&mut turn.others, fifos.as_mut_slice(), at);
+        }
+        if fifos[turn.others[0]].head_seq < fifos[turn.first].head_seq {
+            std::mem::swap(&mut turn.first, &mut turn.others[0]);
+            sift_down(&mut turn.others, fifos.as_mut_slice(), 0);
         }
     }
 }

@@ -9,6 +9,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// in and out.
 const IDLE: usize = 64;
 
+/// Ids below this are looked up directly.
+const LOW: u32 = 1 << 16;
+
 pub(super) struct Caller {
     pub id: CallerId,
     pub weight: u32,
@@ -18,23 +21,39 @@ pub(super) struct Caller {
     pub in_flight: u32,
     /// By lane: the first of its FIFOs there.
     pub fifos: [u32; 3],
+    /// By lane: the turn of that FIFO. Known here, it is fetched beside the FIFO, not after it.
+    pub turns: [u32; 3],
 }
 
 pub(super) struct Callers {
     records: Vec<Caller>,
     free: Vec<u32>,
-    by_id: HashMap<u32, u32, BuildHasherDefault<Multiply>>,
+    /// Records of low ids by the id itself: callers are numbered densely, and this is a cache miss less.
+    low: Vec<u32>,
+    high: HashMap<u32, u32, BuildHasherDefault<Multiply>>,
+    known: usize,
     /// Callers with something queued or in flight.
     present: u32,
 }
 
 impl Callers {
     pub(super) fn new() -> Self {
-        Callers { records: Vec::new(), free: Vec::new(), by_id: HashMap::default(), present: 0 }
+        Callers {
+            records: Vec::new(),
+            free: Vec::new(),
+            low: Vec::new(),
+            high: HashMap::default(),
+            known: 0,
+            present: 0,
+        }
     }
 
     pub(super) fn find(&self, id: CallerId) -> Option<u32> {
-        self.by_id.get(&id.0).copied()
+        if id.0 < LOW {
+            self.low.get(id.0 as usize).copied().filter(|&at| at != NIL)
+        } else {
+            self.high.get(&id.0).copied()
+        }
     }
 
     pub(super) fn get(&self, at: u32) -> &Caller {
@@ -45,9 +64,9 @@ impl Callers {
         &mut self.records[at as usize]
     }
 
-    /// The record of a caller, made if need be; its weight and limit are the newest told.
-    pub(super) fn enter(&mut self, id: CallerId, weight: u32, limit: Option<u32>) -> u32 {
-        let at = match self.find(id) {
+    /// The record of a caller, as found or else made; its weight and limit are the newest told.
+    pub(super) fn enter(&mut self, known: Option<u32>, id: CallerId, weight: u32, limit: Option<u32>) -> u32 {
+        let at = match known {
             Some(at) => at,
             None => self.add(id),
         };
@@ -58,18 +77,10 @@ impl Callers {
     }
 
     fn add(&mut self, id: CallerId) -> u32 {
-        if self.by_id.len() > 2 * self.present as usize + IDLE {
-            let (records, free) = (&self.records, &mut self.free);
-            self.by_id.retain(|_, at| {
-                let caller = &records[*at as usize];
-                let keep = caller.queued + caller.in_flight > 0;
-                if !keep {
-                    free.push(*at);
-                }
-                keep
-            });
+        if self.known > 2 * self.present as usize + IDLE {
+            self.forget_idle();
         }
-        let record = Caller { id, weight: 1, limit: 0, queued: 0, in_flight: 0, fifos: [NIL; 3] };
+        let record = Caller { id, weight: 1, limit: 0, queued: 0, in_flight: 0, fifos: [NIL; 3], turns: [NIL; 3] };
         let at = match self.free.pop() {
             Some(at) => {
                 self.records[at as usize] = record;
@@ -81,8 +92,35 @@ impl Callers {
                 (self.records.len() - 1) as u32
             }
         };
-        self.by_id.insert(id.0, at);
+        self.known += 1;
+        if id.0 < LOW {
+            if self.low.len() <= id.0 as usize {
+                self.low.resize((id.0 as usize + 1).next_power_of_two(), NIL);
+            }
+            self.low[id.0 as usize] = at;
+        } else {
+            self.high.insert(id.0, at);
+        }
         at
+    }
+
+    fn forget_idle(&mut self) {
+        let Callers { records, free, low, high, known, .. } = self;
+        let mut idle = |at: u32| {
+            let caller = &records[at as usize];
+            let idle = caller.queued + caller.in_flight == 0;
+            if idle {
+                free.push(at);
+                *known -= 1;
+            }
+            idle
+        };
+        for at in low.iter_mut().filter(|at| **at != NIL) {
+            if idle(*at) {
+                *at = NIL;
+            }
+        }
+        high.retain(|_, at| !idle(*at));
     }
 
     /// Counts what waits and what is in flight, and with it who is present.

@@ -50,8 +50,17 @@ impl<J: Clone> Core<J> {
         caller_weight: u32,
         caller_limit: Option<u32>,
     ) -> Option<Duration> {
+        self.foretell(lane, self.flows.callers.find(caller), caller_weight, caller_limit)
+    }
+
+    pub(super) fn foretell(
+        &self,
+        lane: Lane,
+        known: Option<u32>,
+        caller_weight: u32,
+        caller_limit: Option<u32>,
+    ) -> Option<Duration> {
         self.predicts().then_some(())?;
-        let known = self.flows.callers.find(caller);
         let turn = match known {
             Some(known) => self.flows.turn_of(known, lane as u8),
             None => None,

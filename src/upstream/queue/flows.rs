@@ -4,7 +4,8 @@
 //! A *turn* is what goes round in a lane: one caller's calls there (the whole lane's with
 //! `fairness = "none"`). It holds a FIFO for each capped tool and one for the rest; the oldest head that is
 //! not parked is served. A turn with nothing but parked FIFOs leaves the ring, keeps no deficit and comes
-//! back at the tail. Turns of a lane are also chained by length, so that the longest is found in O(1).
+//! back at the tail. Turns of a lane are also chained by length, when the queue is full, so that the longest is found
+//! in O(1).
 
 use super::callers::Callers;
 use super::pool::Pool;
@@ -29,28 +30,35 @@ pub(super) enum Parked {
     Tool,
 }
 
+/// One cache line: a dispatch among thousands of callers is paid for in cache misses.
+#[repr(C, align(64))]
 pub(super) struct Fifo {
+    /// Age of the head.
+    pub head_seq: u64,
     pub caller: u32,
     pub tool: u32,
-    pub lane: u8,
-    pub parked: Parked,
-    /// Had a dispatch since it last stood in its tool's line.
-    pub served: bool,
     pub turn: u32,
     pub head: u32,
     pub tail: u32,
     pub len: u32,
-    /// Age of the head; the key of the turn's heap.
-    pub head_seq: u64,
-    /// Place in the turn's heap.
+    /// Place among the turn's other FIFOs, unless it is the first.
     pub heap_at: u32,
     pub sibling_prev: u32,
     pub sibling_next: u32,
     pub line_prev: u32,
     pub line_next: u32,
+    pub lane: u8,
+    pub parked: Parked,
+    /// Had a dispatch since it last stood in its tool's line.
+    pub served: bool,
 }
 
+/// What a dispatch touches comes first, in one cache line.
+#[repr(C, align(64))]
 pub(super) struct Turn {
+    pub deficit: i64,
+    /// Grows along the ring and along the list of parked turns; a listing finds its way by it.
+    pub stamp: u64,
     pub lane: u8,
     pub in_ring: bool,
     /// In the ring or aside.
@@ -59,15 +67,14 @@ pub(super) struct Turn {
     /// Entries in FIFOs that are not parked.
     pub ready: u32,
     pub weight: u32,
-    pub deficit: i64,
-    /// Unparked FIFOs, the one with the oldest head first.
-    pub heap: Vec<u32>,
-    /// Grows along the ring and along the list of parked turns; a listing finds its way by it.
-    pub stamp: u64,
     pub prev: u32,
     pub next: u32,
     pub oldest: u32,
     pub newest: u32,
+    /// The FIFO to be served: of those not parked the one with the oldest head.
+    pub first: u32,
+    /// The others that are not parked, a heap by age.
+    pub others: Vec<u32>,
     pub longer_prev: u32,
     pub longer_next: u32,
     pub listed: Listed,
@@ -130,6 +137,9 @@ pub(super) struct Flows {
     /// One turn a lane (`fairness = "none"`).
     pub one_turn: bool,
     pub stamp: u64,
+    /// The chains of lengths are kept, until fewer than so many are queued.
+    pub chains: bool,
+    pub chains_floor: u32,
     pub queued: u32,
     pub ready: u32,
     pub bytes: u64,
@@ -147,6 +157,8 @@ impl Flows {
             lanes: WEIGHTS.map(LaneState::new),
             one_turn,
             stamp: 0,
+            chains: false,
+            chains_floor: 0,
             queued: 0,
             ready: 0,
             bytes: 0,
@@ -182,10 +194,8 @@ impl Flows {
         let turn = if self.one_turn {
             self.lanes[usize::from(lane)].shared
         } else {
-            match self.callers.get(caller).fifos[usize::from(lane)] {
-                NIL => NIL,
-                fifo => self.fifos[fifo].turn,
-            }
+            let caller = self.callers.get(caller);
+            if caller.fifos[usize::from(lane)] == NIL { NIL } else { caller.turns[usize::from(lane)] }
         };
         (turn != NIL).then_some(turn)
     }
@@ -194,6 +204,7 @@ impl Flows {
     /// stay, and so do the lanes' credits.
     pub(super) fn reset(&mut self, one_turn: bool) {
         self.one_turn = one_turn;
+        self.chains = false;
         (self.fifos, self.turns) = (Pool::new(), Pool::new());
         for lane in &mut self.lanes {
             *lane = LaneState::new(lane.credit);
@@ -235,7 +246,8 @@ impl Flows {
             next => slab[next].prev = place,
         }
         self.fifos[fifo].len += 1;
-        let turn = self.fifos[fifo].turn;
+        let turn = self.callers.get(caller).turns[usize::from(lane)];
+        debug_assert_eq!(turn, self.fifos[fifo].turn);
         let newer = if came_back { self.newer_in_turn(slab, turn, seq, prev, next) } else { NIL };
         self.link_in_turn(slab, place, turn, newer);
         if prev == NIL {
@@ -259,7 +271,7 @@ impl Flows {
                     self.enter_ring(turn);
                 }
             } else if prev == NIL {
-                self.heap_fix(turn, self.fifos[fifo].heap_at);
+                self.heap_fix(turn, fifo);
             }
         } else if !self.turns[turn].chained {
             self.push(turn, false);
@@ -353,7 +365,7 @@ impl Flows {
         self.resize(turn, left);
         if self.fifos[fifo].len == 0 {
             if ready {
-                self.heap_remove(turn, self.fifos[fifo].heap_at);
+                self.heap_remove(turn, fifo);
             }
             self.close_fifo(fifo);
             if left == 0 {
@@ -361,13 +373,13 @@ impl Flows {
                     self.lanes[lane].shared = NIL;
                 }
                 self.turns.give(turn);
-            } else if ready && self.turns[turn].heap.is_empty() {
+            } else if ready && self.turns[turn].first == NIL {
                 self.leave_ring(turn);
             }
         } else if prev == NIL {
             self.fifos[fifo].head_seq = slab[next].seq;
             if ready {
-                self.heap_fix(turn, self.fifos[fifo].heap_at);
+                self.heap_fix(turn, fifo);
             }
         }
         if slab[place].tool != NIL {
@@ -402,7 +414,8 @@ impl Flows {
         if sibling_next != NIL {
             self.fifos[sibling_next].sibling_prev = fifo;
         }
-        self.callers.get_mut(caller).fifos[usize::from(lane)] = fifo;
+        let of_caller = self.callers.get_mut(caller);
+        (of_caller.fifos[usize::from(lane)], of_caller.turns[usize::from(lane)]) = (fifo, turn);
         if tool != NIL {
             // A line that is being waited in is closed to newcomers.
             if self.tools.must_wait(tool, lane) {
@@ -446,7 +459,9 @@ impl Flows {
             ready: 0,
             weight: 1,
             deficit: 0,
-            heap: Vec::with_capacity(2),
+            first: NIL,
+            // Room for a few, so that the first capped tool allocates nothing in passing.
+            others: Vec::with_capacity(4),
             stamp: 0,
             prev: NIL,
             next: NIL,
@@ -458,7 +473,8 @@ impl Flows {
         });
         let new = &mut self.turns[turn];
         (new.lane, new.in_ring, new.listed, new.len, new.ready) = (lane, false, Listed::default(), 0, 0);
-        new.heap.clear();
+        new.first = NIL;
+        new.others.clear();
         if self.one_turn {
             self.lanes[usize::from(lane)].shared = turn;
         }

@@ -7,16 +7,16 @@ impl Flows {
     /// Keeps a FIFO from its turn. At the tail of its tool's line unless `first`.
     pub(super) fn park(&mut self, fifo: u32, why: Parked, first: bool) {
         debug_assert_eq!(self.fifos[fifo].parked, Parked::No);
-        let Fifo { turn, len, lane, tool, heap_at, head, .. } = self.fifos[fifo];
+        let Fifo { turn, len, lane, tool, head, .. } = self.fifos[fifo];
         if self.held == head {
             self.held = NIL;
         }
         self.fifos[fifo].parked = why;
-        self.heap_remove(turn, heap_at);
+        self.heap_remove(turn, fifo);
         self.turns[turn].ready -= len;
         self.lanes[usize::from(lane)].ready -= len;
         self.ready -= len;
-        if self.turns[turn].heap.is_empty() {
+        if self.turns[turn].first == NIL {
             self.leave_ring(turn);
         }
         if tool != NIL {

@@ -18,13 +18,12 @@ pub(super) enum State {
     Lingering,
 }
 
-/// 120 bytes with an `Arc` as its job: two cache lines, ordered so that a dispatch finds its part together.
+/// Two cache lines with an `Arc` as its job. What its neighbours in the lists touch is in the first one.
+#[repr(C, align(64))]
 pub(super) struct Entry<J> {
-    pub job: Option<J>,
     /// Order of arrival; kept when a call is handed back, renewed when its lane is changed.
     pub seq: u64,
     pub expires: u64,
-    pub bytes: u64,
     pub generation: u32,
     pub state: State,
     pub lane: u8,
@@ -39,19 +38,21 @@ pub(super) struct Entry<J> {
     pub newer: u32,
     pub wheel_prev: u32,
     pub wheel_next: u32,
-    /// Number within its turn; the difference to the oldest one's bounds how many stand before it.
-    pub ordinal: u32,
-    pub weight: u32,
-    /// Slots held while in flight: the weight as it was clipped at dispatch.
-    pub took: u32,
     pub caller: u32,
     pub tool: u32,
+    pub weight: u32,
     /// The time for which it is in the wheel.
     pub due: u64,
+    pub job: Option<J>,
+    pub bytes: u64,
     pub deadline: u64,
     pub since: u64,
     /// Order of dispatch.
     pub started: u64,
+    /// Slots held while in flight: the weight as it was clipped at dispatch.
+    pub took: u32,
+    /// Number within its turn; the difference to the oldest one's bounds how many stand before it.
+    pub ordinal: u32,
 }
 
 pub(super) struct Slab<J> {

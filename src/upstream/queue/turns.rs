@@ -24,7 +24,7 @@ impl Flows {
         loop {
             let turn = self.lanes[lane].ring.head;
             if self.turns[turn].deficit > 0 {
-                return Some(self.fifos[self.turns[turn].heap[0]].head);
+                return Some(self.fifos[self.turns[turn].first].head);
             }
             self.rotate(turn);
         }
