@@ -1,5 +1,6 @@
 //! Checks on the repository itself.
 
+use crate::support::forebay;
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
@@ -79,4 +80,15 @@ fn the_page_of_outcomes_has_every_outcome_once() {
     let known: Vec<(String, String)> =
         (0..Outcome::COUNT).map(Outcome::labels).map(|(name, reason)| (name.to_owned(), reason.to_owned())).collect();
     assert_eq!(rows, known);
+}
+
+#[test]
+fn the_config_in_the_readme_is_valid() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let config = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("there is one");
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(file.path(), config).unwrap();
+    let ran = forebay(&["check", "--config", file.path().to_str().unwrap()], &[("MYSQL_PASSWORD", "x")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.stderr, "", "no warnings");
 }
