@@ -4,19 +4,19 @@
 //! proxy which reads only headers decides about the same request that is carried out here. Routing and
 //! counting go by the body only.
 
-use super::guard::single_named;
+use super::guard::single;
 use crate::protocol::envelope::Request;
 use crate::protocol::error;
 use crate::protocol::method::{self, TargetKey, target_key};
 use crate::protocol::version::{Era, MODERN, SUPPORTED, meta_key};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use std::borrow::Cow;
 
-const VERSION: &str = "mcp-protocol-version";
-const METHOD: &str = "mcp-method";
-const NAME: &str = "mcp-name";
+static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+static METHOD: HeaderName = HeaderName::from_static("mcp-method");
+static NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// Why a request is refused by its era's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl Breach {
 /// The era of a message, with its version checked but no other rule.
 pub(crate) fn classify(request: &Request, headers: &HeaderMap) -> Result<Era, Breach> {
     let twice = || Breach::header("the header MCP-Protocol-Version stands twice or is not plain text");
-    let header = single_named(headers, VERSION).map_err(|()| twice())?;
-    let framed = request.meta.version.is_some() || request.meta.has_capabilities || headers.contains_key(METHOD);
+    let header = single(headers, &VERSION).map_err(|()| twice())?;
+    let framed = request.meta.version.is_some() || request.meta.has_capabilities || headers.contains_key(&METHOD);
     match header {
         Some(MODERN) => Ok(Era::Modern),
         Some(known) if Era::of(known) == Some(Era::Legacy) && !framed => Ok(Era::Legacy),
@@ -76,7 +76,7 @@ pub(crate) fn classify(request: &Request, headers: &HeaderMap) -> Result<Era, Br
 /// The rules for a request that [`classify`] found modern.
 pub(crate) fn check_modern(request: &Request, headers: &HeaderMap) -> Result<(), Breach> {
     let meta = &request.meta;
-    let header = mirrored(headers, VERSION, "MCP-Protocol-Version")?;
+    let header = mirrored(headers, &VERSION, "MCP-Protocol-Version")?;
     if let Some(version) = &meta.version
         && **version != *header
     {
@@ -86,7 +86,7 @@ pub(crate) fn check_modern(request: &Request, headers: &HeaderMap) -> Result<(),
     if *header != *MODERN {
         return Err(Breach::version(&header));
     }
-    let named = mirrored(headers, METHOD, "Mcp-Method")?;
+    let named = mirrored(headers, &METHOD, "Mcp-Method")?;
     if *named != *request.method {
         let message = format!("the header Mcp-Method says `{named:.80}`, the body `{:.80}`", request.method);
         return Err(Breach::header(message));
@@ -94,7 +94,7 @@ pub(crate) fn check_modern(request: &Request, headers: &HeaderMap) -> Result<(),
     if !matches!(target_key(&request.method), TargetKey::None)
         && let Some(target) = request.target_name()
     {
-        let named = mirrored(headers, NAME, "Mcp-Name")?;
+        let named = mirrored(headers, &NAME, "Mcp-Name")?;
         if *named != *target {
             let message = format!("the header Mcp-Name says `{named:.80}`, the body `{target:.80}`");
             return Err(Breach::header(message));
@@ -120,8 +120,8 @@ pub(crate) fn check_modern(request: &Request, headers: &HeaderMap) -> Result<(),
 }
 
 /// A header that mirrors the body, decoded.
-fn mirrored<'a>(headers: &'a HeaderMap, name: &str, shown: &str) -> Result<Cow<'a, str>, Breach> {
-    let value = single_named(headers, name)
+fn mirrored<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<Cow<'a, str>, Breach> {
+    let value = single(headers, name)
         .map_err(|()| Breach::header(format!("the header {shown} stands twice or is not plain ASCII")))?
         .ok_or_else(|| Breach::header(format!("the header {shown} is missing")))?;
     decode(value).ok_or_else(|| Breach::header(format!("the header {shown} is not valid base64 of UTF-8")))
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::protocol::envelope::{Message, read};
     use bytes::Bytes;
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 

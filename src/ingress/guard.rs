@@ -39,7 +39,7 @@ pub(crate) fn own_hosts(local: SocketAddr) -> Vec<String> {
 
 /// Host and Origin. `here` is the address on which this very socket came in.
 pub(crate) fn check_source(parts: &Parts, own: &[String], here: SocketAddr, listen: &Listen) -> Result<(), Turned> {
-    let host = single(&parts.headers, HOST).ok().flatten().ok_or(BAD_HOST)?;
+    let host = single(&parts.headers, &HOST).ok().flatten().ok_or(BAD_HOST)?;
     if !host_allowed(host, own, here, listen) {
         return Err(BAD_HOST);
     }
@@ -49,7 +49,7 @@ pub(crate) fn check_source(parts: &Parts, own: &[String], here: SocketAddr, list
     {
         return Err(BAD_HOST);
     }
-    match single(&parts.headers, ORIGIN) {
+    match single(&parts.headers, &ORIGIN) {
         Ok(None) => Ok(()),
         Ok(Some(origin)) if origin_allowed(origin, own, listen) => Ok(()),
         Ok(Some(_)) | Err(()) => Err(BAD_ORIGIN),
@@ -106,7 +106,7 @@ fn origin_allowed(origin: &str, own: &[String], listen: &Listen) -> bool {
 
 /// What a POST carries must be JSON (C20).
 pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Turned> {
-    let value = single(headers, CONTENT_TYPE).ok().flatten().ok_or(BAD_TYPE)?;
+    let value = single(headers, &CONTENT_TYPE).ok().flatten().ok_or(BAD_TYPE)?;
     let mut parts = value.split(';');
     let essence = parts.next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
@@ -146,12 +146,7 @@ fn allows_json(range: &str) -> bool {
 }
 
 /// The value of a header that may stand once; an error if it stands twice or is not plain text.
-pub(crate) fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, ()> {
-    single_named(headers, name.as_str())
-}
-
-/// As [`single`], by the name's text in lower case.
-pub(crate) fn single_named<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ()> {
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),

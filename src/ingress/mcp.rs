@@ -3,7 +3,7 @@
 use super::answer::{self, Reply};
 use super::calls::{self, Client};
 use super::era::{self, Breach};
-use super::guard::single_named;
+use super::guard::single;
 use super::inflight::Owner;
 use super::lists::{self, NoList};
 use super::service::Socket;
@@ -21,16 +21,16 @@ use crate::protocol::splice::ReplyForm;
 use crate::protocol::version::Era;
 use crate::upstream::{ListKind, Upstream};
 use bytes::Bytes;
-use http::header::HeaderValue;
+use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, header};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-pub(crate) const SESSION: &str = "mcp-session-id";
-const TIMEOUT: &str = "forebay-timeout";
-const PRIORITY: &str = "forebay-priority";
+pub(crate) static SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+static TIMEOUT: HeaderName = HeaderName::from_static("forebay-timeout");
+static PRIORITY: HeaderName = HeaderName::from_static("forebay-priority");
 
 /// One POST on an MCP endpoint.
 pub(crate) struct Post<'a> {
@@ -115,14 +115,14 @@ impl Post<'_> {
         let session = self.ingress.sessions.begin(randomness, self.caller.id, endpoint, Instant::now());
         let mut reply = answer::rpc_result(id, &hello.initialize(hello::agree(&wanted)));
         if let Ok(value) = HeaderValue::try_from(session.to_string()) {
-            reply.headers_mut().insert(SESSION, value);
+            reply.headers_mut().insert(&SESSION, value);
         }
         reply
     }
 
     /// The session of a legacy request, if it names one; an error if that is not alive or not its caller's.
     pub(crate) fn session(&self) -> Result<Option<SessionId>, ()> {
-        let Some(text) = single_named(&self.parts.headers, SESSION)? else { return Ok(None) };
+        let Some(text) = single(&self.parts.headers, &SESSION)? else { return Ok(None) };
         let id = SessionId::parse(text).ok_or(())?;
         let endpoint = self.endpoint.unwrap_or_default();
         let alive = self.ingress.sessions.touch(id, self.caller.id, endpoint, Instant::now());
@@ -279,7 +279,7 @@ fn wishes(headers: &HeaderMap, request: &Request) -> Result<(Option<Duration>, O
         Some(0) => return Err("`_meta[\"forebay/timeout_ms\"]` must be above 0; leave it out for no deadline".into()),
         given => given.map(Duration::from_millis),
     };
-    if let Some(text) = single_named(headers, TIMEOUT).map_err(|()| twice("Forebay-Timeout"))? {
+    if let Some(text) = single(headers, &TIMEOUT).map_err(|()| twice("Forebay-Timeout"))? {
         let given = duration(text).ok_or_else(|| {
             format!(
                 "the header Forebay-Timeout is `{text:.40}`; say a time above 0 with its unit, such as 1500ms or 30s"
@@ -291,7 +291,7 @@ fn wishes(headers: &HeaderMap, request: &Request) -> Result<(Option<Duration>, O
         Some(name) => Some(Lane::from_name(name).ok_or_else(|| bad_priority("`_meta[\"forebay/priority\"]`", name))?),
         None => None,
     };
-    if let Some(name) = single_named(headers, PRIORITY).map_err(|()| twice("Forebay-Priority"))? {
+    if let Some(name) = single(headers, &PRIORITY).map_err(|()| twice("Forebay-Priority"))? {
         let given = Lane::from_name(name).ok_or_else(|| bad_priority("the header Forebay-Priority", name))?;
         lane = Some(lane.map_or(given, |other| other.max(given)));
     }
@@ -339,7 +339,7 @@ pub(crate) fn early_cancels(ingress: &Ingress, owner: Owner, call: &HeaderMap, p
         // A body of unknown length: nothing behind it can be read safely.
         let Some(length) = length.filter(|length: &usize| *length < rest.len()) else { return done };
         let Some(body) = rest.get(head_length..head_length + length) else { return done };
-        let same = [header::AUTHORIZATION.as_str(), header::HOST.as_str(), header::ORIGIN.as_str(), SESSION];
+        let same = [header::AUTHORIZATION.as_str(), header::HOST.as_str(), header::ORIGIN.as_str(), SESSION.as_str()];
         let alike = same.iter().all(|name| find(name).0 == call.get(*name).map(HeaderValue::as_bytes) && !find(name).1);
         if head.method == Some("POST")
             && head.path == Some(path)
@@ -394,34 +394,34 @@ mod tests {
         }
     }
 
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    fn headers(pairs: &[(&HeaderName, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_str(value).unwrap());
+            headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
         }
         headers
     }
 
     #[test]
     fn the_narrower_wish_counts() {
-        let wish = |pairs: &[(&'static str, &str)], meta: &str| wishes(&headers(pairs), &request(meta));
+        let wish = |pairs: &[(&HeaderName, &str)], meta: &str| wishes(&headers(pairs), &request(meta));
         assert_eq!(wish(&[], ""), Ok((None, None)));
         let timeout = |ms| Some(Duration::from_millis(ms));
-        assert_eq!(wish(&[(TIMEOUT, "1500ms")], ""), Ok((timeout(1500), None)));
-        assert_eq!(wish(&[(TIMEOUT, "2s")], r#""forebay/timeout_ms":900"#), Ok((timeout(900), None)));
-        assert_eq!(wish(&[(TIMEOUT, "1m 30s")], r#""forebay/timeout_ms":99000"#), Ok((timeout(90_000), None)));
-        assert_eq!(wish(&[(PRIORITY, "low")], r#""forebay/priority":"high""#), Ok((None, Some(Lane::Low))));
+        assert_eq!(wish(&[(&TIMEOUT, "1500ms")], ""), Ok((timeout(1500), None)));
+        assert_eq!(wish(&[(&TIMEOUT, "2s")], r#""forebay/timeout_ms":900"#), Ok((timeout(900), None)));
+        assert_eq!(wish(&[(&TIMEOUT, "1m 30s")], r#""forebay/timeout_ms":99000"#), Ok((timeout(90_000), None)));
+        assert_eq!(wish(&[(&PRIORITY, "low")], r#""forebay/priority":"high""#), Ok((None, Some(Lane::Low))));
         assert_eq!(wish(&[], r#""forebay/priority":"high""#), Ok((None, Some(Lane::High))));
     }
 
     #[test]
     fn c39_a_wish_that_cannot_be_read_is_refused() {
         for text in ["0", "0s", "60", "\"60s\"", "-1s", "1e9", "soon", ""] {
-            let fault = wishes(&headers(&[(TIMEOUT, text)]), &request("")).unwrap_err();
+            let fault = wishes(&headers(&[(&TIMEOUT, text)]), &request("")).unwrap_err();
             assert!(fault.contains("Forebay-Timeout"), "{fault}");
         }
-        assert!(wishes(&headers(&[(TIMEOUT, "1s"), (TIMEOUT, "1s")]), &request("")).is_err());
-        assert!(wishes(&headers(&[(PRIORITY, "urgent")]), &request("")).is_err());
+        assert!(wishes(&headers(&[(&TIMEOUT, "1s"), (&TIMEOUT, "1s")]), &request("")).is_err());
+        assert!(wishes(&headers(&[(&PRIORITY, "urgent")]), &request("")).is_err());
         assert!(wishes(&headers(&[]), &request(r#""forebay/priority":"HIGH""#)).is_err());
         assert!(wishes(&headers(&[]), &request(r#""forebay/timeout_ms":0"#)).is_err());
     }

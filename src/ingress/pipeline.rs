@@ -113,7 +113,14 @@ impl Inner {
 fn head(bytes: &[u8]) -> Option<(usize, u64)> {
     let end = memchr::memmem::find(bytes, b"\r\n\r\n")? + 4;
     let mut length = None;
-    for line in bytes[..end].split(|byte| *byte == b'\n').skip(1) {
+    let mut from = 0;
+    for newline in memchr::memchr_iter(b'\n', &bytes[..end]) {
+        let line = &bytes[from..newline];
+        from = newline + 1;
+        // Only these two names count; the request's own line begins with neither or has no colon behind it.
+        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+            continue;
+        }
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let name = &line[..colon];
         if name.eq_ignore_ascii_case(b"transfer-encoding") {

@@ -170,7 +170,7 @@ fn bad_body(ingress: &Ingress, path: Path<'_>, fault: BadBody) -> Reply {
 }
 
 fn end_session(post: &Post<'_>) -> Reply {
-    let text = guard::single_named(&post.parts.headers, mcp::SESSION);
+    let text = guard::single(&post.parts.headers, &mcp::SESSION);
     let id = match text {
         Ok(Some(text)) => super::session::SessionId::parse(text),
         Ok(None) | Err(()) => {

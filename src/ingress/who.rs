@@ -40,7 +40,7 @@ pub(crate) fn who(
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = single(headers, AUTHORIZATION).ok().flatten()?;
+    let value = single(headers, &AUTHORIZATION).ok().flatten()?;
     let (scheme, key) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim_start_matches(' '))
 }

@@ -136,7 +136,7 @@ impl<'a> Scanner<'a> {
                         _ => continue,
                     }
                 }
-                Some(b'"') => self.string()?,
+                Some(b'"') => drop(self.string()?),
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b't') => self.word("true")?,
                 Some(b'f') => self.word("false")?,
@@ -199,7 +199,9 @@ impl<'a> Scanner<'a> {
         if self.peek() != Some(b'"') {
             return Err(self.wrong("expected a key"));
         }
-        self.string()?;
+        if !self.string()? {
+            return Ok(Cow::Borrowed(&self.text[start + 1..self.at - 1]));
+        }
         super::unquote(&self.text[start..self.at]).ok_or(Fault::Syntax { what: "the key cannot be read", at: start })
     }
 
@@ -215,24 +217,28 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<(), Fault> {
+    /// Passes a string; says whether it has escapes.
+    fn string(&mut self) -> Result<bool, Fault> {
         let bytes = self.text.as_bytes();
+        let mut escapes = false;
         self.at += 1;
         loop {
             self.at += plain_prefix(&bytes[self.at..]);
             match bytes.get(self.at) {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(());
+                    return Ok(escapes);
                 }
                 Some(b'\\') => match bytes.get(self.at + 1) {
-                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                        (self.at, escapes) = (self.at + 2, true)
+                    }
                     Some(b'u') => {
                         let digits = bytes.get(self.at + 2..self.at + 6);
                         if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
                             return Err(self.wrong("bad \\u escape"));
                         }
-                        self.at += 6;
+                        (self.at, escapes) = (self.at + 6, true);
                     }
                     _ => return Err(self.wrong("bad escape")),
                 },

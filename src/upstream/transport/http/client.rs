@@ -17,9 +17,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Most bytes of a response's head, and the largest single read.
 const HEAD_LIMIT: usize = 128 << 10;
+/// A connection unused for so long is looked at before it is used again.
+const IDLE: Duration = Duration::from_millis(5);
 
 /// One connection. It is kept between exchanges as long as it is alive.
 pub(super) struct Client {
@@ -28,6 +31,8 @@ pub(super) struct Client {
     /// wait for ever in a channel that the ended connection still holds.
     connection: Option<Moving>,
     gauge: Arc<Gauge>,
+    /// When the head of the last answer came.
+    used: Instant,
 }
 
 type Moving = Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>;
@@ -69,7 +74,7 @@ impl Client {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|fault| DialError::Http { to: dialer.to(), why: reason(&fault) })?;
-        Ok(Client { send, connection: Some(Box::pin(connection)), gauge })
+        Ok(Client { send, connection: Some(Box::pin(connection)), gauge, used: Instant::now() })
     }
 
     /// Whether nothing has been sent on it yet.
@@ -90,7 +95,9 @@ impl Client {
             sent: client.gauge.written() != before,
             why: reason(fault),
         };
-        if before > 0 {
+        // A connection that was busy a moment ago is not looked at: it costs a system call, and the close
+        // of an idle one is what it is for.
+        if before > 0 && self.used.elapsed() >= IDLE {
             self.gauge.look_before_write();
         }
         if let Err(fault) = drive(&mut self.connection, self.send.ready()).await {
@@ -100,6 +107,7 @@ impl Client {
         match drive(&mut self.connection, response).await {
             Ok(response) => {
                 let (head, body) = response.into_parts();
+                self.used = Instant::now();
                 Ok(Answer { status: head.status, headers: head.headers, body: Body(body) })
             }
             Err(fault) => Err(broken(self, &fault)),
