@@ -196,7 +196,13 @@ impl Run {
     /// Ends the call with the upstream's message, and gives the slot back. False if it came too late, or if
     /// the message is no valid answer (the call is then `lost`).
     pub fn answer(mut self, message: &[u8], era: Era) -> bool {
+        let in_time = self.end_answered(message, era);
+        // Only now: a panic above leaves the run as dropped, which still ends its call.
         self.slot.how = How::Answered;
+        in_time
+    }
+
+    fn end_answered(&self, message: &[u8], era: Era) -> bool {
         let now = Instant::now();
         let (queued, running) = self.call.times(now);
         let mut call_id = Vec::with_capacity(20);
@@ -221,8 +227,8 @@ impl Run {
 
     /// Ends the call as lost and gives the slot back. `sent` is whether any byte had been written.
     pub fn lost(mut self, sent: bool, note: &str) {
-        self.slot.how = How::Lost;
         self.end_lost(sent, note, Instant::now());
+        self.slot.how = How::Lost;
     }
 
     /// Hands the call back unsent: it goes to the head of its flow, with the same id and deadline.

@@ -69,11 +69,12 @@ pub(super) fn answers(message: &[u8], id: u64) -> bool {
     // `jsonrpc` at the head, or last of all, can only be the envelope's.
     if let Some(rest) = message.strip_prefix(b"{\"jsonrpc\":\"2.0\",\"id\":")
         && let Some(rest) = rest.strip_prefix(digits)
-        && rest.first() == Some(&b',')
+        && (rest.starts_with(b",\"result\":") || rest.starts_with(b",\"error\":"))
     {
         return true;
     }
-    if let Some(head) = message.strip_suffix(b"}").and_then(|head| head.strip_suffix(digits))
+    if (message.starts_with(b"{\"result\":") || message.starts_with(b"{\"error\":"))
+        && let Some(head) = message.strip_suffix(b"}").and_then(|head| head.strip_suffix(digits))
         && head.ends_with(b",\"jsonrpc\":\"2.0\",\"id\":")
     {
         return true;
@@ -209,6 +210,8 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":8,"result":{"jsonrpc":"2.0","id":7}}"#,
             r#"{"id":8,"result":",\"jsonrpc\":\"2.0\",\"id\":7}"}"#,
             r#"{"id":7,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#,
+            r#"{"method":"ping","jsonrpc":"2.0","id":7}"#,
             r#"[{"id":7,"result":1}]"#,
             "null",
             "",

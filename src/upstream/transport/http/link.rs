@@ -239,14 +239,17 @@ impl Inner {
     /// Up -> renewing -> up, shared by all that ask about the same session; the new session, or why there
     /// is none. The server never executed what is about to be sent again.
     pub(super) async fn renew(self: &Arc<Self>, stale: &Session) -> Result<Arc<Session>, Arc<str>> {
-        {
-            let mut state = self.link.state.lock();
-            if state.phase == Phase::Up && state.generation == stale.generation {
-                self.link.show(View::Waiting);
-                self.start_opener(&mut state, Phase::Renewing, Duration::ZERO, false);
-            }
-        }
+        self.renew_soon(stale);
         self.link.session().await
+    }
+
+    /// As [`Inner::renew`], without waiting for the new session.
+    pub(super) fn renew_soon(self: &Arc<Self>, stale: &Session) {
+        let mut state = self.link.state.lock();
+        if state.phase == Phase::Up && state.generation == stale.generation {
+            self.link.show(View::Waiting);
+            self.start_opener(&mut state, Phase::Renewing, Duration::ZERO, false);
+        }
     }
 
     /// Whether a server that finds fault with a request's form shall be probed anew; not at every call.

@@ -307,7 +307,9 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
             let sent = !never_executed(rejected.status);
             Judged::End(End::Busy { sent, note: rejected.fault.clone(), rest: rejected.retry_after })
         }
-        _ if session.era == Era::Modern && again => match rejected.code {
+        // Only these are rejections by protocol (rule R5); a bare 400 may come from behind the tool, so its
+        // call is not sent again, but the server is probed anew for those that follow.
+        StatusCode::BAD_REQUEST if session.era == Era::Modern && again => match rejected.code {
             // The headers are made from the call itself, so the server's lists must have changed.
             Some(HEADER_MISMATCH) => {
                 http.shared.tell(LinkEvent::ListsChanged);
@@ -317,7 +319,10 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
                 http.link.forget_era();
                 Judged::Renew
             }
-            None if rejected.status == StatusCode::BAD_REQUEST && http.may_reprobe() => Judged::Renew,
+            None if http.may_reprobe() => {
+                http.renew_soon(session);
+                own()
+            }
             _ => own(),
         },
         _ => own(),
