@@ -85,9 +85,10 @@ impl Caller {
         let allowance = step.saturating_mul(u64::from(rate.burst.max(1)));
         let mut full_at = self.rate.load(Relaxed);
         loop {
-            let next = full_at.max(since_start) + step;
-            if next > since_start + allowance {
-                return Err((next - since_start - allowance).div_ceil(1_000_000));
+            let next = full_at.max(since_start).saturating_add(step);
+            let most = since_start.saturating_add(allowance);
+            if next > most {
+                return Err((next - most).div_ceil(1_000_000));
             }
             match self.rate.compare_exchange_weak(full_at, next, Relaxed, Relaxed) {
                 Ok(_) => return Ok(()),

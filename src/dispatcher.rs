@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// A caller's deadline lies at most so far ahead: more means no limit, and must not wrap a clock.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
+
 /// See the module's documentation.
 pub struct Dispatcher {
     pub config: ArcSwap<Config>,
@@ -121,7 +124,7 @@ impl Dispatcher {
             lane: lane_of(lane, tool_settings.and_then(|tool| tool.priority), rights.max_priority),
             tool,
             arrived,
-            deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
+            deadline: timeout.and_then(|timeout| arrived.checked_add(timeout.min(LONGEST_TIMEOUT))),
             home,
             form,
             ledger: upstream.shared().ledger.clone(),

@@ -16,6 +16,9 @@ const FLUSH: Duration = Duration::from_secs(2);
 pub async fn run(dispatcher: &Arc<Dispatcher>, ingress: &Ingress, hurry: impl Future<Output = ()>) {
     dispatcher.stop_admitting();
     ingress.close();
+    // A pause would keep its queue from running dry: draining ends it (rule R24).
+    let upstreams = dispatcher.upstreams();
+    futures_util::future::join_all(upstreams.values().map(|upstream| upstream.drain())).await;
     let limit = dispatcher.config.load().global.drain_timeout;
     tracing::info!(live = dispatcher.live_count(), ?limit, "draining");
     tokio::select! {
@@ -30,7 +33,6 @@ pub async fn run(dispatcher: &Arc<Dispatcher>, ingress: &Ingress, hurry: impl Fu
     for call in dispatcher.live_calls() {
         dispatcher.cancel_call(&call, CancelledBy::Shutdown);
     }
-    let upstreams = dispatcher.upstreams();
     let closing = futures_util::future::join_all(upstreams.values().map(|upstream| upstream.remove(Duration::ZERO)));
     let (_, flushed) = tokio::join!(closing, tokio::time::timeout(FLUSH, ingress.closed()));
     if flushed.is_err() {

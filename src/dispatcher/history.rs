@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 const RAN: usize = 8192;
 const NEVER_RAN: usize = 1024;
+/// Characters of a target that are kept.
+const LONGEST_TARGET: usize = 200;
 
 /// What is kept of a finished call.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Record {
             caller: call.caller.name.clone(),
             upstream: call.upstream.clone(),
             method: call.request.method.clone(),
-            target: call.target.clone(),
+            target: shortened(&call.target),
             lane: call.lane(),
             arrived: call.arrived,
             ended: ending.at,
@@ -55,6 +57,14 @@ impl Record {
             bytes: call.bytes(),
             outcome: ending.outcome,
         })
+    }
+}
+
+/// A caller may name anything, at any length; what is kept is bounded.
+fn shortened(target: &Arc<str>) -> Arc<str> {
+    match target.char_indices().nth(LONGEST_TARGET) {
+        Some((end, _)) => format!("{}...", &target[..end]).into(),
+        None => target.clone(),
     }
 }
 

@@ -143,6 +143,11 @@ pub fn read(body: Bytes) -> Result<Message, EnvelopeError> {
         }
     }
     let is_request = id.is_some();
+    if is_request && method.starts_with("notifications/") {
+        // A server that goes by the method alone would take it for a notice of ours, a cancel even.
+        let message = format!("`{method:.80}` is a notification: send it without an `id`");
+        return Err(refuse(error::METHOD_NOT_FOUND, message, id));
+    }
     let request = Request {
         id: found.id.unwrap_or_default(),
         method: known_method(method),
@@ -192,7 +197,7 @@ impl Parts {
                 let mut bad = None;
                 match scanner.object(|scanner, key| self.param(scanner, key, &mut bad)) {
                     Ok(span) => self.params = bad.map_or(Params::Object(span), Params::Bad),
-                    Err(fault @ (Fault::Duplicate(_) | Fault::TooMany)) => {
+                    Err(fault @ (Fault::Duplicate(_) | Fault::Lookalike(_) | Fault::TooMany)) => {
                         scanner.rewind(mark);
                         scanner.value()?;
                         self.params = Params::Bad(format!("`params` cannot be read: {fault}"));
@@ -208,7 +213,8 @@ impl Parts {
                 scanner.value()?;
                 self.answers = true;
             }
-            _ => {
+            other => {
+                distinct(other, &["id", "jsonrpc", "method", "params", "result", "error"])?;
                 scanner.value()?;
             }
         }
@@ -236,7 +242,8 @@ impl Parts {
                 scanner.value()?;
                 bad.get_or_insert("`params._meta` must be an object".into());
             }
-            _ => {
+            other => {
+                distinct(other, &["name", "uri", "taskId", "_meta"])?;
                 scanner.value()?;
             }
         }
@@ -301,6 +308,21 @@ fn known_version(version: Cow<'_, str>) -> Cow<'static, str> {
     }
 }
 
+/// Refuses a key that is one of `known` but for case: some servers read keys without case, and would take the
+/// id, the method or the tool from a member that is not looked at here.
+fn distinct(key: &str, known: &[&str]) -> Result<(), Fault> {
+    let folded = |letter: char| match letter {
+        'ſ' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    };
+    let alike = |known: &&str| key.chars().map(folded).eq(known.chars().map(folded));
+    if known.iter().any(alike) {
+        return Err(Fault::Lookalike(key.chars().take(40).collect()));
+    }
+    Ok(())
+}
+
 /// Whether `raw` is a string or an integer, of any size.
 fn is_id(raw: &str) -> bool {
     raw.starts_with('"')
@@ -359,6 +381,33 @@ mod tests {
         assert_eq!(code(&format!("{}{}", "[".repeat(70), "]".repeat(70))), -32600);
         let fault = read(Bytes::from_static(br#"{"jsonrpc":"2.0","id":"x","method":5}"#)).unwrap_err();
         assert_eq!(fault.id.as_deref(), Some("\"x\""));
+    }
+
+    #[test]
+    fn keys_that_differ_only_in_case_are_refused() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":1,"ID":2,"method":"tools/call"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","Params":{}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","param\u017f":{}}"#,
+        ] {
+            assert_eq!(code(text), -32600, "{text}");
+        }
+        for key in ["Name", "URI", "TaskId", "taſkId", "tas\u{212a}Id", "_Meta"] {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"a","{key}":"b"}}}}"#);
+            assert_eq!(code(&text), -32602, "{text}");
+        }
+        let free =
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"Name":1,"ID":2}}}"#;
+        assert_eq!(request(free).target_name().unwrap(), "a");
+    }
+
+    #[test]
+    fn a_notification_with_an_id_is_refused() {
+        assert_eq!(
+            code(r#"{"jsonrpc":"2.0","id":1,"method":"notifications/cancelled","params":{"requestId":5}}"#),
+            -32601
+        );
     }
 
     #[test]

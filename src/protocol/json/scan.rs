@@ -22,6 +22,9 @@ pub enum Fault {
     TooDeep(usize),
     #[error("duplicate key `{0}`")]
     Duplicate(String),
+    /// A reader that does not tell case would take it for the other, and see another message than we do.
+    #[error("the key `{0}` differs only in case from one that is read here: leave it out")]
+    Lookalike(String),
     #[error("more than {MOST_MEMBERS} members in one object")]
     TooMany,
     #[error("expected an object at byte {0}")]
@@ -33,7 +36,7 @@ impl Fault {
     pub fn is_data(&self) -> bool {
         match self {
             Fault::Syntax { .. } => false,
-            Fault::TooDeep(_) | Fault::Duplicate(_) | Fault::TooMany | Fault::NoObject(_) => true,
+            Fault::TooDeep(_) | Fault::Duplicate(_) | Fault::Lookalike(_) | Fault::TooMany | Fault::NoObject(_) => true,
         }
     }
 }
