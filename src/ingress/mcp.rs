@@ -93,6 +93,7 @@ impl Post<'_> {
                 _ => no_method(&request, era),
             },
             Route::List => self.list(&request, one, era).await,
+            Route::Call if method::needs_a_session_of_its_own(&request.method) => no_method(&request, era),
             Route::Call => self.call(request, one, era, session).await,
         }
     }

@@ -1,5 +1,11 @@
 //! MCP methods, and what forebay does with each.
 
+/// Requests that change what a server keeps for its session. Callers share that session (rule R23), so one would
+/// change it for all; they are answered as unknown until sessions are kept apart.
+pub fn needs_a_session_of_its_own(method: &str) -> bool {
+    matches!(method, "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe")
+}
+
 /// How a request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {

@@ -89,7 +89,8 @@ impl UpstreamActor {
     }
 
     pub(super) fn refuse(&mut self, call: &Arc<Call>, why: Reason, scope: Scope, wait: Option<Duration>) {
-        if why != Reason::Draining {
+        // Only what says that the server has too much to do counts: a caller's tight deadline does not.
+        if matches!(why, Reason::QueueFull | Reason::ConcurrencyLimit) {
             self.shared.saturation.refused(self.now.0);
         }
         self.finish(call, Outcome::Refused(why), scope, wait);

@@ -133,6 +133,8 @@ impl UpstreamActor {
         }
         call.next_attempt();
         drop(flight);
+        // It may come back after the queue was given up, and nothing else would end it then.
+        self.giving_up |= self.link.refuses(None).is_some();
         true
     }
 
