@@ -315,6 +315,8 @@ fn an_upstream_is_a_command_or_a_url() {
         ("url = \"http://127.0.0.1:7300/mcp\"", "own address"),
         ("url = \"http://localhost:7300/mcp/a\"", "own address"),
         ("url = \"http://h\"\nafter_cancel = \"recycle\"", "no process"),
+        ("url = \"http://h\"\nafter_cancel = \"hold\"\ncall_timeout = 0", "needs a call_timeout"),
+        ("url = \"http://h\"\nafter_cancel = \"hold\"\ncall_timeout = \"0s\"", "needs a call_timeout"),
         ("url = \"http://h\"\nheaders = { \"a b\" = \"x\" }", "no name"),
         ("url = \"http://h\"\nheaders = { A = \"x\\n\" }", "character"),
         ("url = \"http://h\"\nheaders = { A = \"x\", a = \"y\" }", "twice"),

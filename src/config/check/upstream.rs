@@ -37,6 +37,17 @@ pub(super) fn read(
         }
         limits.after_cancel = AfterCancel::Release;
     }
+    // A modern server tells nobody that it has ended a cancelled call, so nothing else would give the slot back.
+    if !stdio && limits.after_cancel == AfterCancel::Hold && limits.call_timeout.is_none() {
+        match table.get("after_cancel").or_else(|| table.get("call_timeout")) {
+            Some(item) => reader.fault(
+                item,
+                "holds the slot of a cancelled call for ever: \"hold\" on a url needs a call_timeout",
+                "set call_timeout, or after_cancel = \"release\"",
+            ),
+            None => limits.after_cancel = AfterCancel::Release,
+        }
+    }
     let ceiling = limits.max_concurrent.ceiling();
     let tools = tools(reader, &table, ceiling);
     if let (Some(Target::Stdio(stdio)), Some(item)) = (&target, table.get("processes"))
