@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use history::Record;
 use live::Books;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -312,15 +312,6 @@ fn lane_of(asked: Option<Lane>, tool: Option<Lane>, most: Lane) -> Lane {
         (None, None) => Lane::Normal,
     };
     wanted.max(most)
-}
-
-/// How calls of each caller stand, for listings.
-pub fn by_caller(calls: &[Arc<Call>]) -> HashMap<CallerId, usize> {
-    let mut counts = HashMap::new();
-    for call in calls {
-        *counts.entry(call.caller.id).or_default() += 1;
-    }
-    counts
 }
 
 #[cfg(test)]

@@ -230,6 +230,6 @@ fn row_state(text: &str) -> Result<RowState, Refusal> {
 }
 
 fn duration(text: &str) -> Result<Duration, Refusal> {
-    humantime::parse_duration(text)
-        .map_err(|fault| Refusal::bad("bad_duration", format!("`{text}`: {fault}"), "write it as 30s or 2m"))
+    crate::config::parse_duration(text)
+        .map_err(|fault| Refusal::bad("bad_duration", format!("`{text}` {fault}"), "write it as 30s or 2m"))
 }

@@ -73,11 +73,6 @@ impl CliError {
         CliError::new(code, "")
     }
 
-    /// For a command whose place is kept but which is not there yet.
-    pub fn not_built(what: &str) -> Self {
-        CliError::failed(format!("{what} is not built yet"))
-    }
-
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -304,7 +304,7 @@ pub(crate) fn bad_priority(place: &str, name: &str) -> String {
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    humantime::parse_duration(text).ok().filter(|duration| !duration.is_zero())
+    crate::config::parse_duration(text).ok().filter(|duration| !duration.is_zero())
 }
 
 /// Acts on `notifications/cancelled`: the one live call of this owner under that id, if there is one.
