@@ -45,6 +45,7 @@ pub fn upstream(upstream: &Upstream) -> wire::Upstream {
     let report = upstream.report();
     let shared = upstream.shared();
     let config = shared.config.load();
+    let counts = shared.ledger.read();
     wire::Upstream {
         name: upstream.name().to_string(),
         kind: match config.target {
@@ -71,13 +72,22 @@ pub fn upstream(upstream: &Upstream) -> wire::Upstream {
         p50_ms: status.p50.map(millis),
         p95_ms: status.p95.map(millis),
         refused: status.refused,
-        finished: shared.ledger.read().finished(),
+        finished: counts.finished(),
+        offered: counts.offered,
+        failed: failed(&counts),
         restarts: report.restarts,
         queue_timeout_ms: config.limits.queue_timeout.map(millis),
+        call_timeout_ms: config.limits.call_timeout.map(millis),
         fault: status.fault.map(|fault| fault.to_string()),
         retry_in_ms: status.retry_in.map(millis),
         pids: report.pids,
     }
+}
+
+/// Calls that ended by their upstream's fault.
+fn failed(counts: &Counts) -> u64 {
+    let theirs = |index: &usize| matches!(Outcome::labels(*index).0, "upstream_error" | "timed_out" | "lost");
+    (0..Outcome::COUNT).filter(theirs).map(|index| counts.outcomes[index]).sum()
 }
 
 /// A row of an upstream's listing.

@@ -5,13 +5,23 @@
 //! that stands for a value of a newer daemon.
 
 mod call;
+mod caller;
 mod daemon;
+mod detail;
 mod error;
+mod event;
+mod steer;
+mod stream;
 mod upstream;
 
 pub use call::{Call, CallState, CallsPage, CancelAnswer, Cancelled, Lane};
+pub use caller::{Caller, CallersPage};
 pub use daemon::{AuthMode, Health, OutcomeCount, State, Totals};
+pub use detail::{CallDetail, Share, Split, Step, UpstreamDetail, Why};
 pub use error::Fault;
+pub use event::{Event, EventsPage, Level};
+pub use steer::{CancelledMany, Edit, EditAnswer, Edited, Limits, LimitsAnswer, Role, Selector};
+pub use stream::{Changes, MOST_CALLERS, Snapshot, Update};
 pub use upstream::{Upstream, UpstreamKind, UpstreamState};
 
 /// The version of the API in its paths (`/v1/...`) and in [`State::api`].

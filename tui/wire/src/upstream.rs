@@ -29,8 +29,16 @@ pub struct Upstream {
     pub finished: u64,
     /// How often its process or connection was replaced.
     pub restarts: u64,
+    /// Calls that arrived since the start; readers take the difference of two moments for a rate.
+    #[serde(default)]
+    pub offered: u64,
+    /// Calls that ended with an error of the upstream, were lost or timed out since the start.
+    #[serde(default)]
+    pub failed: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_timeout_ms: Option<u64>,
     /// Why it is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
