@@ -175,3 +175,20 @@ async fn without_a_queue_a_call_to_a_link_that_is_not_up_is_told_so() {
     assert_eq!(refused.outcome, Outcome::Refused(Reason::UpstreamDown));
     assert!(refused.retry_after_ms.unwrap() >= 3000);
 }
+
+/// R20: a connection that tells more than it should takes a slice of each turn, not the turn.
+#[tokio::test(start_paused = true)]
+async fn r20_a_flood_of_link_events_is_taken_in_slices() {
+    let rig = Rig::up(limits(1, 10)).await;
+    let before = rig.upstream.shared().turns();
+    for _ in 0..5_000 {
+        rig.server.tell(LinkEvent::ListsChanged);
+    }
+    let call = rig.call(&caller(1), Like::default());
+    tokio::task::yield_now().await;
+    assert_eq!(call.ticket.state(), State::Running, "a newcomer does not wait behind the flood");
+    assert!(!rig.upstream.shared().link_events.is_empty());
+    rig.settle().await;
+    assert!(rig.upstream.shared().link_events.is_empty(), "and all of it is taken in the end");
+    assert!(rig.upstream.shared().turns() - before >= 5_000 / 256);
+}
