@@ -1,9 +1,11 @@
 //! A call inside forebay: who wants what by when, the bytes it came with, and the ticket it ends with.
 
 mod id;
+mod memory;
 mod ticket;
 
 pub use id::{BadCallId, CallId, CallRef, IdMint};
+pub use memory::{Charge, Memory};
 pub use ticket::{Answer, Ending, State, Ticket};
 
 use crate::caller::{Caller, Lane};
@@ -46,8 +48,8 @@ pub struct Call {
     /// Where the queue keeps the call: incarnation and entry, 0 while it is in no queue.
     pub(crate) entry: AtomicU64,
     on_finish: Arc<dyn OnFinish>,
-    /// Gives the call's bytes back to the memory budget (rule R16).
-    _charge: Option<Charge>,
+    /// The body's bytes in the memory budget (rule R16).
+    charge: Option<Charge>,
 }
 
 /// Everything that is known of a call when it is accepted.
@@ -75,19 +77,6 @@ pub trait OnFinish: Send + Sync {
     fn finished(&self, call: &Call, ending: &Arc<Ending>);
 }
 
-/// Bytes taken from the daemon's memory budget, given back on drop.
-#[derive(Debug)]
-pub struct Charge {
-    pub bytes: u64,
-    pub budget: Arc<AtomicU64>,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
 impl Call {
     /// Accepts a call: from here on it is counted as offered and will end exactly once.
     pub fn accept(accepted: Accepted) -> Arc<Call> {
@@ -109,7 +98,7 @@ impl Call {
             attempt: AtomicU32::new(1),
             entry: AtomicU64::new(0),
             on_finish: accepted.on_finish,
-            _charge: accepted.charge,
+            charge: accepted.charge,
         })
     }
 
@@ -141,9 +130,17 @@ impl Call {
         self.request.body.len() as u64
     }
 
-    /// Ends the call with the upstream's own answer. False if it had ended already.
+    /// Ends the call with the upstream's own answer, which is charged from here on until it is written (rule
+    /// R16). False if it had ended already.
     pub fn answer(&self, outcome: Outcome, answer: bytes::Bytes, now: Instant) -> bool {
-        self.finish(|_, _| Ending { outcome, answer: Answer::Upstream(answer), at: now }).is_ok()
+        self.finish(|_, _| {
+            let answer = match &self.charge {
+                Some(charge) => charge.memory().hold(answer),
+                None => answer,
+            };
+            Ending { outcome, answer: Answer::Upstream(answer), at: now }
+        })
+        .is_ok()
     }
 
     /// Ends the call with an answer of forebay's own. False if it had ended already.

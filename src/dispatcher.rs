@@ -8,7 +8,7 @@ pub mod history;
 pub mod live;
 pub mod route;
 
-use crate::call::{Accepted, Call, CallRef, Charge, IdMint};
+use crate::call::{Accepted, Call, CallRef, Charge, IdMint, Memory};
 use crate::caller::registry::Callers;
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
@@ -23,7 +23,7 @@ use live::Books;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -43,7 +43,7 @@ pub struct Dispatcher {
     /// The ledgers of upstreams that are gone, added up.
     removed: Mutex<Counts>,
     /// Bytes of bodies and results in the house (rule R16).
-    bytes: Arc<AtomicU64>,
+    memory: Memory,
     draining: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Dispatcher {
             upstreams: ArcSwap::default(),
             front: Arc::new(Ledger::default()),
             removed: Mutex::new(Counts::default()),
-            bytes: Arc::new(AtomicU64::new(0)),
+            memory: Memory::default(),
             draining: AtomicBool::new(false),
         })
     }
@@ -282,11 +282,19 @@ impl Dispatcher {
         Refusal::new(outcome, Scope::Caller, self.mint.mint(), "".into(), caller.name.clone())
     }
 
-    fn charge(&self, bytes: u64) -> Option<Charge> {
-        let most = self.config.load().global.max_bytes;
-        let before = self.bytes.fetch_add(bytes, Relaxed);
-        let charge = Charge { bytes, budget: self.bytes.clone() };
-        (before + bytes <= most).then_some(charge)
+    /// Bytes of bodies and results held at this moment (rule R16).
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Whether the bound on memory is met, so that nothing large is to be made for a newcomer.
+    pub fn is_full(&self) -> bool {
+        self.memory.held() >= self.config.load().global.max_bytes
+    }
+
+    /// Charges what a newcomer brings; none when the bound on memory is met.
+    pub fn charge(&self, bytes: u64) -> Option<Charge> {
+        self.memory.take(bytes, self.config.load().global.max_bytes)
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod pipeline;
 pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod session;
+mod stall;
 pub(crate) mod who;
 
 pub use listen::{bind, listen, serve, serve_socket};
@@ -33,9 +34,23 @@ use listen::Inlet;
 use session::Sessions;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+/// What a client may take up by doing nothing. Only tests have others than the default.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// How long an answer may wait for its client to read on; then the socket is closed (rule R16).
+    pub write_stall: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { write_stall: Duration::from_secs(30) }
+    }
+}
 
 /// What all sockets share.
 pub struct Ingress {
@@ -44,8 +59,6 @@ pub struct Ingress {
     pub(crate) sessions: Sessions,
     pub(crate) inflight: Inflight,
     pub(crate) wrong_keys: Limiter,
-    /// Bytes of request bodies that are still arriving.
-    pub(crate) uploading: Arc<AtomicU64>,
     /// Where the listener is bound; its port is part of the Host check.
     local: SocketAddr,
     own_hosts: Vec<String>,
@@ -54,23 +67,33 @@ pub struct Ingress {
     /// Told whenever a socket closes.
     freed: Notify,
     closing: CancellationToken,
+    bounds: Bounds,
 }
 
 impl Ingress {
     /// The front of a listener bound to `local`, served by `threads` threads (see [`serve`]).
     pub fn new(dispatcher: Arc<Dispatcher>, local: SocketAddr, threads: usize) -> Arc<Ingress> {
+        Ingress::within(Bounds::default(), dispatcher, local, threads)
+    }
+
+    pub(crate) fn within(
+        bounds: Bounds,
+        dispatcher: Arc<Dispatcher>,
+        local: SocketAddr,
+        threads: usize,
+    ) -> Arc<Ingress> {
         Arc::new(Ingress {
             routes: Routes::default(),
             sessions: Sessions::new(session::MOST, session::IDLE),
             inflight: Inflight::default(),
             wrong_keys: Limiter::new(dispatcher.started()),
-            uploading: Arc::default(),
             local,
             own_hosts: guard::own_hosts(local),
             inlets: (0..threads.max(1)).map(|_| Inlet::new()).collect(),
             open: AtomicUsize::new(0),
             freed: Notify::new(),
             closing: CancellationToken::new(),
+            bounds,
             dispatcher,
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! The forms are those of `docs/outcomes.md`, which a test holds to this code.
 
-use crate::call::{Answer, Call, Ending};
+use crate::call::{Answer, Call, Ending, Memory};
 use crate::config::{Global, OverloadReply};
 use crate::outcome::{CancelledBy, Outcome, Reason, Refusal, Scope};
 use crate::protocol::error;
@@ -78,13 +78,22 @@ fn write_error(out: &mut Vec<u8>, code: i64, message: &str, data: Option<&str>) 
 
 /// A JSON-RPC message with a result that is written already.
 pub(crate) fn rpc_result(id: &[u8], result: &[u8]) -> Reply {
+    json(200, result_message(id, result))
+}
+
+/// The same, charged until it is written (rule R16).
+pub(crate) fn rpc_result_held(id: &[u8], result: &[u8], memory: &Memory) -> Reply {
+    json(200, memory.hold(result_message(id, result).into()))
+}
+
+fn result_message(id: &[u8], result: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(40 + id.len() + result.len());
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id);
     out.extend_from_slice(b",\"result\":");
     out.extend_from_slice(result);
     out.push(b'}');
-    json(200, out)
+    out
 }
 
 /// An unknown tool, prompt or resource; a hidden one is answered by the same bytes (rule R32).

@@ -5,8 +5,6 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, HeaderMap};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -20,7 +18,7 @@ const SLOWEST_BYTES_A_SECOND: u64 = 4 << 10;
 pub(crate) enum BadBody {
     TooLarge,
     TooSlow,
-    /// The daemon's bound on memory is met by bodies that are arriving.
+    /// The daemon's bound on memory is met.
     NoRoom,
     /// The client broke off, or its framing is wrong.
     Broken,
@@ -45,8 +43,8 @@ pub(crate) async fn read(ingress: &Ingress, headers: &HeaderMap, mut body: Incom
         return Ok(first);
     }
     let began = Instant::now();
-    let mut held = Held { uploading: &ingress.uploading, bytes: 0 };
-    held.take(first.len() as u64, room)?;
+    // Given back when the body is whole: its call is charged then.
+    let mut charge = ingress.dispatcher.memory().take(first.len() as u64, room).ok_or(BadBody::NoRoom)?;
     let mut whole = BytesMut::with_capacity(declared.unwrap_or(0).clamp(first.len() as u64, 64 << 10) as usize);
     whole.extend_from_slice(&first);
     drop(first);
@@ -56,7 +54,9 @@ pub(crate) async fn read(ingress: &Ingress, headers: &HeaderMap, mut body: Incom
         if (whole.len() + part.len()) as u64 > most {
             return Err(BadBody::TooLarge);
         }
-        held.take(part.len() as u64, room)?;
+        if !charge.grow(part.len() as u64, room) {
+            return Err(BadBody::NoRoom);
+        }
         whole.extend_from_slice(&part);
     }
 }
@@ -77,25 +77,5 @@ async fn next(body: &mut Incoming, latest: Option<Instant>) -> Result<Option<Byt
                 Err(_) => {}
             },
         }
-    }
-}
-
-/// Bytes of this body in the count of what is arriving.
-struct Held<'a> {
-    uploading: &'a Arc<AtomicU64>,
-    bytes: u64,
-}
-
-impl Held<'_> {
-    fn take(&mut self, bytes: u64, room: u64) -> Result<(), BadBody> {
-        self.bytes += bytes;
-        let before = self.uploading.fetch_add(bytes, Relaxed);
-        if before + bytes > room { Err(BadBody::NoRoom) } else { Ok(()) }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.uploading.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -6,6 +6,7 @@
 use super::Ingress;
 use super::pipeline::{Pipe, Piped};
 use super::service::{self, Socket};
+use super::stall::Stall;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -133,6 +134,7 @@ pub async fn serve_socket(ingress: Arc<Ingress>, home: usize, socket: TcpStream)
         .max_headers(MOST_HEADERS)
         .max_header_size(MOST_HEAD_BYTES);
     let closing = ingress.closing.clone();
+    let socket = Stall::new(socket, ingress.bounds.write_stall);
     let service = service_fn(move |request| service::serve(ingress.clone(), about.clone(), request));
     let mut connection = pin!(http.serve_connection(TokioIo::new(Piped::new(socket, pipe)), service));
     let ended = tokio::select! {

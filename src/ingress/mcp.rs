@@ -32,6 +32,9 @@ pub(crate) static SESSION: HeaderName = HeaderName::from_static("mcp-session-id"
 static TIMEOUT: HeaderName = HeaderName::from_static("forebay-timeout");
 static PRIORITY: HeaderName = HeaderName::from_static("forebay-priority");
 
+/// What a newcomer is told that is no call, when the bound on memory is met.
+pub(crate) const NO_ROOM: &str = "the gateway is at its bound on memory: wait a moment, then ask again";
+
 /// One POST on an MCP endpoint.
 pub(crate) struct Post<'a> {
     pub ingress: &'a Ingress,
@@ -161,17 +164,21 @@ impl Post<'_> {
                 );
             }
         };
+        if self.ingress.dispatcher.is_full() {
+            return answer::rpc_error(200, Some(id), self.overload_code(), NO_ROOM, None);
+        }
         match lists::result(self.ingress, self.caller, one, kind, cursor.as_deref(), era).await {
-            Ok(result) => answer::rpc_result(id, &result),
+            Ok(result) => answer::rpc_result_held(id, &result, self.ingress.dispatcher.memory()),
             Err(NoList::BadCursor) => {
                 let message = "Unknown cursor: it is none of this list as it stands; ask for the first page again";
                 answer::rpc_error(200, Some(id), error::INVALID_PARAMS, message, None)
             }
-            Err(NoList::Upstream(message)) => {
-                let code = self.ingress.dispatcher.config.load().global.overload_error_code;
-                answer::rpc_error(200, Some(id), code, &message, None)
-            }
+            Err(NoList::Upstream(message)) => answer::rpc_error(200, Some(id), self.overload_code(), &message, None),
         }
+    }
+
+    fn overload_code(&self) -> i64 {
+        self.ingress.dispatcher.config.load().global.overload_error_code
     }
 
     async fn call(&self, request: Request, one: Option<&Arc<Upstream>>, era: Era, session: Option<SessionId>) -> Reply {

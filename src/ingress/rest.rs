@@ -127,6 +127,9 @@ fn read(body: &Bytes) -> Result<Asked, String> {
 
 /// `GET /api/v1/tools`: what the caller may use, each with the upstream that has it.
 pub(crate) async fn tools(ingress: &Ingress, caller: &Caller) -> Reply {
+    if ingress.dispatcher.is_full() {
+        return answer::retry_after(answer::rest_error(503, mcp::NO_ROOM, Reason::Overloaded), 1000);
+    }
     let mut out = b"{\"tools\":[".to_vec();
     for (upstream, index) in lists::all(ingress, caller, ListKind::Tools).await {
         for item in &index.list.items {
@@ -146,7 +149,7 @@ pub(crate) async fn tools(ingress: &Ingress, caller: &Caller) -> Reply {
         }
     }
     out.extend_from_slice(b"]}");
-    answer::json(200, out)
+    answer::json(200, ingress.dispatcher.memory().hold(out.into()))
 }
 
 #[cfg(test)]

@@ -133,6 +133,12 @@ impl Scripted {
         }
     }
 
+    /// Answers the call that the server has worked on longest with this message.
+    pub(crate) fn answer_next_with(&self, message: &[u8]) -> Option<CallId> {
+        let call = self.at_server().first().copied()?;
+        self.take(call)?.answer(message, Era::Legacy).then_some(call)
+    }
+
     /// Answers the call that the server has worked on longest.
     pub(crate) fn answer_next(&self) -> Option<CallId> {
         let call = self.at_server().first().copied()?;
