@@ -1,6 +1,7 @@
 //! The real actor on the real transport: what only the two of them together can promise.
 
-use super::*;
+use super::rig::*;
+use crate::call::Call;
 use crate::upstream::Upstream;
 use crate::upstream::gates::Gates;
 use crate::upstream::supervisor::Supervisor;
