@@ -37,6 +37,11 @@ pub trait Connection: Send + Sync + 'static {
     /// The slot comes back when the server answers or the exchange ends.
     fn stop(&self, run: RunId, why: StopReason);
 
+    /// The actor has taken the slot of this stopped run back without the server's word (rule R7): what is
+    /// still kept for it can go, and an answer from now on is late. Nothing is told back but the slot.
+    /// For connections that keep a record of each run beside the exchange itself.
+    fn forget(&self, _run: RunId) {}
+
     /// Gives up what holds these runs: the exchange is dropped, or the child replaced (`after_cancel =
     /// "recycle"`, an unanswered probe).
     fn recycle(&self, run: RunId);

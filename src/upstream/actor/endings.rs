@@ -79,6 +79,10 @@ impl UpstreamActor {
             call.entry.store(0, Relaxed);
             self.shared.figures.released.fetch_add(1, Relaxed);
         }
+        // Before the next dispatch, so that the connection's count of what it holds is never above ours.
+        if let Some(flight) = &flight {
+            self.connection.forget(flight.run);
+        }
         drop(flight);
     }
 

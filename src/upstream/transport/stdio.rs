@@ -85,19 +85,17 @@ impl Connection for Stdio {
     fn stop(&self, run: RunId, why: StopReason) {
         let now = Instant::now();
         let config = self.inner.shared.config.load();
-        let mut forgotten = Vec::new();
         let unsent = {
             let mut pool = self.inner.pool.lock();
             let Some((index, id)) = pool.find(run) else { return };
             let signals = &self.inner.signals[index];
             let member = &mut pool.members[index];
-            member.book.forget_due(now, &mut forgotten);
             if member.out.remove_call(id) {
                 // Not a byte of it was written: there is nothing to cancel, and the slot is free.
                 member.book.close(id)
             } else if let Some(call) = member.book.call(id) {
                 let stopped = call.run.call.clone();
-                member.book.stop(id, probe::forget_at(&config, &stopped, now));
+                member.book.stop(id);
                 if member.out.put_first(message::cancelled(id, why.text())) {
                     signals.out.notify_one();
                 }
@@ -108,10 +106,20 @@ impl Connection for Stdio {
                 None
             }
         };
-        pool::release(forgotten);
         if let Some(Entry::Call(call)) = unsent {
             let unsent = How::Unsent(call.run.call.clone());
             call.run.release(unsent);
+        }
+    }
+
+    fn forget(&self, run: RunId) {
+        let forgotten = {
+            let mut pool = self.inner.pool.lock();
+            pool.find(run).and_then(|(index, id)| pool.members[index].book.close(id))
+        };
+        if let Some(Entry::Call(call)) = forgotten {
+            // The actor has this slot already, so it is no news for it.
+            call.run.release(How::Answered);
         }
     }
 

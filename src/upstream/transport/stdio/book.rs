@@ -4,14 +4,12 @@
 //! the book outlives its children, so a late line of an old call or an old child never ends a new one. Ids
 //! stay below 2^48, which every server's JSON numbers can hold.
 //!
-//! Bound: open calls are bounded by the actor (their slots); calls whose slot the actor has taken back
-//! (`after_cancel = "release"`) are forgotten here shortly after; requests of our own by [`MAX_ASKS`].
+//! Bound: open calls are bounded by the actor (their slots); a call whose slot the actor takes back
+//! (`after_cancel = "release"`) is closed here at the same time; requests of our own by [`MAX_ASKS`].
 
 use crate::upstream::connection::{AskError, How, Run, RunId};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 /// Most requests of forebay's own that are open with one child; further ones fail at once.
 pub(super) const MAX_ASKS: usize = 64;
@@ -48,8 +46,6 @@ struct Place {
 pub(super) struct Book {
     places: Vec<Place>,
     free: Vec<u16>,
-    /// Stopped calls and when they are forgotten, roughly in that order.
-    forget: VecDeque<(Instant, WireId)>,
     next_order: u64,
     running: usize,
     stopped: usize,
@@ -139,27 +135,14 @@ impl Book {
         })
     }
 
-    /// Marks a call as stopped; it is forgotten at `forget` if nothing ends it before.
-    pub(super) fn stop(&mut self, id: WireId, forget: Option<Instant>) {
+    /// Marks a call as stopped.
+    pub(super) fn stop(&mut self, id: WireId) {
         let Some(call) = self.call(id) else { return };
         if std::mem::replace(&mut call.stopped, true) {
             return;
         }
         self.running -= 1;
         self.stopped += 1;
-        if let Some(at) = forget {
-            self.forget.push_back((at, id));
-        }
-    }
-
-    /// Forgets stopped calls whose time has come; their answers are late from now on.
-    pub(super) fn forget_due(&mut self, now: Instant, forgotten: &mut Vec<Run>) {
-        while self.forget.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, id)) = self.forget.pop_front() else { return };
-            if let Some(Entry::Call(call)) = self.close(id) {
-                forgotten.push(call.run);
-            }
-        }
     }
 
     /// Stopped calls that were begun before now: a serial server that answers a probe has ended them.
@@ -189,7 +172,6 @@ impl Book {
             .map(|place| WireId(u64::from(self.places[place].generation) << 16 | place as u64))
             .collect();
         let mut closed: Vec<_> = open.into_iter().filter_map(|id| self.close(id)).collect();
-        self.forget.clear();
         closed.sort_by_key(|entry| match entry {
             Entry::Call(call) => call.order,
             Entry::Ask(_) | Entry::Probe => u64::MAX,

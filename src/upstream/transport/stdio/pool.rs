@@ -191,12 +191,8 @@ impl Inner {
     /// Gives a call to the least loaded child that is up; hands it back if there is none.
     pub(super) fn begin(&self, run: Run) {
         let now = Instant::now();
-        let mut forgotten = Vec::new();
         let back = {
             let mut pool = self.pool.lock();
-            for member in &mut pool.members {
-                member.book.forget_due(now, &mut forgotten);
-            }
             match pool.least_loaded() {
                 None => Some(run),
                 Some((index, era)) => {
@@ -218,7 +214,6 @@ impl Inner {
                 }
             }
         };
-        release(forgotten);
         if let Some(run) = back {
             run.hand_back();
         }
@@ -360,8 +355,7 @@ pub(super) fn end_all(open: Vec<Entry>, written: u64, note: &str) {
     }
 }
 
-/// Gives back the slots of calls that were stopped and are not waited for any more. The actor has taken
-/// these slots back already, so this is no news for it.
+/// Gives back the slots of calls that were stopped and that the server has ended without an answer.
 pub(super) fn release(runs: Vec<Run>) {
     for run in runs {
         run.release(crate::upstream::connection::How::Answered);

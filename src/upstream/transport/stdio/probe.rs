@@ -11,8 +11,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A stopped call is forgotten this long after its slot has gone back to the actor.
-const FORGET: Duration = Duration::from_millis(250);
 /// Changed lists are told at most this often: the actor's ring of link events stays short.
 const LISTS_EVERY: Duration = Duration::from_millis(100);
 /// What is said of a child that does not answer.
@@ -146,17 +144,6 @@ pub(super) fn probe_due(config: &UpstreamConfig, call: &Call, now: Instant) -> O
         AfterCancel::Release | AfterCancel::Recycle => Some(now + config.limits.cancel_grace),
         AfterCancel::Hold => held_until(config, call, now),
     }
-}
-
-/// When a stopped call is forgotten here: a little after its slot has gone back to the actor, never before.
-/// None with `recycle` and where no time limit is set; then the slot is held until the call or the child ends.
-pub(super) fn forget_at(config: &UpstreamConfig, call: &Call, now: Instant) -> Option<Instant> {
-    let released = match config.limits.after_cancel {
-        AfterCancel::Release => Some(now + config.limits.cancel_grace),
-        AfterCancel::Hold => held_until(config, call, now),
-        AfterCancel::Recycle => None,
-    };
-    released.map(|at| at + FORGET)
 }
 
 /// Until when `hold` holds a slot: `call_timeout` from the call's start, and the grace at least.

@@ -275,6 +275,21 @@ impl House {
         answer(&call).await
     }
 
+    /// Calls that a child holds.
+    pub(super) fn load(&self, index: usize) -> usize {
+        self.stdio.inner.pool.lock().members[index].book.load()
+    }
+
+    /// Waits until the first child was given so many bytes.
+    pub(super) async fn until_bytes(&self, bytes: u64) {
+        let written = async {
+            while self.stdio.inner.signals[0].written.load(Relaxed) < bytes {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, written).await.expect("the child takes that much");
+    }
+
     /// Waits until the writer has nothing left, so that a stop finds the call sent.
     pub(super) async fn until_written(&self) {
         let written = async {

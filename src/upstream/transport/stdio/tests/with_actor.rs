@@ -124,6 +124,31 @@ async fn r07_a_server_deaf_to_cancels_never_sees_more_than_its_limit_under_hold(
 }
 
 #[tokio::test]
+async fn r07_a_call_that_the_server_never_ends_is_forgotten_though_nothing_else_happens() {
+    let service = Setup::new(&[])
+        .limits(|limits| {
+            limits.max_concurrent = Concurrency::Fixed(2);
+            limits.cancel_grace = Duration::from_millis(20);
+        })
+        .serve();
+    let call = service.offer("hold_deaf", json!({"key": "k"}));
+    answer(&service.offer("wait", json!({"tool": "hold_deaf", "count": 1}))).await;
+    call.cancel(CancelledBy::Operator, Instant::now()).expect("it runs");
+    service.house.shared.withdraw(call.clone());
+    ended(&call).await;
+    // No call comes, no answer and no cancel: the end of the grace alone lets go of it.
+    let forgotten = async {
+        while Arc::strong_count(&call) > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, forgotten).await.expect("something still holds the call");
+    assert_eq!(service.house.load(0), 0);
+    assert_eq!(service.upstream.status().lingering, 0);
+    service.end().await;
+}
+
+#[tokio::test]
 async fn a_command_that_is_missing_refuses_what_waits_with_its_reason() {
     let service = Setup::command("no-such-command", &[]).serve();
     let call = service.offer("echo", json!({}));
