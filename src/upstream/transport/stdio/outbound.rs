@@ -2,7 +2,8 @@
 //!
 //! Two queues: cancels, probes, answers and requests of our own go before calls, so that none of them waits
 //! behind a call. Calls wait whole and are marked when the writer takes them, so that it is known of every
-//! call whether a byte of it may have been written.
+//! call whether a byte of it may have been written. Our own requests wait under their ids, so that one whose
+//! asker has given up is withdrawn and never sent.
 //!
 //! Bound: calls are those that hold a slot (a call that is stopped before it was taken is removed), so at
 //! most `max_concurrent` bodies; requests of our own are bounded by the book; answers to the child's own
@@ -19,7 +20,8 @@ const BATCH: usize = 64 << 10;
 
 #[derive(Default)]
 pub(super) struct Outbound {
-    urgent: VecDeque<Vec<u8>>,
+    /// With the id of a request of our own.
+    urgent: VecDeque<(Option<WireId>, Vec<u8>)>,
     calls: VecDeque<(WireId, Vec<u8>)>,
     replies: usize,
     /// Bytes handed to the writer in this child's life.
@@ -27,11 +29,27 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Puts a message of our own before all calls. True if the writer has to be woken.
+    /// Puts a notice of our own before all calls. True if the writer has to be woken.
     pub(super) fn put_first(&mut self, message: Vec<u8>) -> bool {
+        self.put_urgent(None, message)
+    }
+
+    /// Puts a request of our own before all calls.
+    pub(super) fn put_request(&mut self, id: WireId, message: Vec<u8>) -> bool {
+        self.put_urgent(Some(id), message)
+    }
+
+    fn put_urgent(&mut self, id: Option<WireId>, message: Vec<u8>) -> bool {
         let idle = self.is_empty();
-        self.urgent.push_back(message);
+        self.urgent.push_back((id, message));
         idle
+    }
+
+    /// Takes a request of our own back that the writer has not taken. False if it has.
+    pub(super) fn remove_request(&mut self, id: WireId) -> bool {
+        let Some(at) = self.urgent.iter().position(|(known, _)| *known == Some(id)) else { return false };
+        self.urgent.remove(at);
+        true
     }
 
     /// Puts an answer to a question of the child. None if it had to be dropped.
@@ -59,7 +77,7 @@ impl Outbound {
 
     /// Moves the next messages to the writer's (empty) batch and marks their calls.
     pub(super) fn take(&mut self, batch: &mut Vec<u8>, book: &mut Book) {
-        while let Some(message) = self.urgent.pop_front() {
+        while let Some((_, message)) = self.urgent.pop_front() {
             batch.extend_from_slice(&message);
         }
         self.replies = 0;
@@ -106,6 +124,19 @@ mod tests {
         assert_eq!(batch, b"cancel\nb\n");
         assert!(!out.remove_call(WireId(2)));
         assert!(out.put_first(Vec::new()));
+    }
+
+    #[test]
+    fn a_request_of_our_own_that_was_not_taken_can_be_taken_back() {
+        let (mut out, mut book) = (Outbound::default(), Book::default());
+        out.put_request(WireId(1), b"list\n".to_vec());
+        out.put_first(b"notice\n".to_vec());
+        out.put_request(WireId(2), b"probe\n".to_vec());
+        assert!(out.remove_request(WireId(1)));
+        let mut batch = Vec::new();
+        out.take(&mut batch, &mut book);
+        assert_eq!(batch, b"notice\nprobe\n");
+        assert!(!out.remove_request(WireId(2)));
     }
 
     #[test]

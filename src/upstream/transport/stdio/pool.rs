@@ -230,7 +230,7 @@ impl Inner {
         let mut pool = self.pool.lock();
         let member = &mut pool.members[index];
         let (id, answered) = member.book.open_ask()?;
-        if member.out.put_first(message::request(id, method, params, era)) {
+        if member.out.put_request(id, message::request(id, method, params, era)) {
             self.signals[index].out.notify_one();
         }
         Ok(Asked { inner: self.clone(), index, id, answered })
@@ -434,13 +434,14 @@ impl Asked {
 }
 
 impl Drop for Asked {
-    /// Nobody waits any more: the place is given up, and a child that is up is told. (The handshake's own
-    /// requests must not be cancelled.)
+    /// Nobody waits any more: the place is given up. A request that was not written is withdrawn; of one that
+    /// was, a child that is up is told. (The handshake's own requests must not be cancelled.)
     fn drop(&mut self) {
         let mut pool = self.inner.pool.lock();
         let member = &mut pool.members[self.index];
         let up = member.era().is_some();
         if member.book.close(self.id).is_some()
+            && !member.out.remove_request(self.id)
             && up
             && member.out.put_first(message::cancelled(self.id, "no answer in time"))
         {

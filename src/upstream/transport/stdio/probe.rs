@@ -40,7 +40,7 @@ impl Inner {
         if !self.shared.config.load().limits.count_everything {
             id = member.book.open_probe();
             if let Some(id) = id
-                && member.out.put_first(message::probe(id, era))
+                && member.out.put_request(id, message::probe(id, era))
             {
                 self.signals[index].out.notify_one();
             }
@@ -125,6 +125,7 @@ impl Inner {
         if let Some(probe) = due {
             if let Some(id) = probe.id {
                 member.book.close(id);
+                member.out.remove_request(id);
             }
             if self.signals[index].heard.load(Relaxed) == probe.heard {
                 self.set_suspect(pool, index, true);

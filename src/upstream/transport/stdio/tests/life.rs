@@ -147,14 +147,7 @@ async fn r05_calls_of_which_no_byte_was_written_are_handed_back_the_oldest_last(
     let large = "x".repeat(1 << 20);
     let waiting: Vec<_> = (0..4).map(|number| house.start("echo", json!({"n": number, "x": large}))).collect();
     // Room for the pipe: the first of them is being written, as far as it goes.
-    let written = &house.stdio.inner.signals[0].written;
-    tokio::time::timeout(PATIENCE, async {
-        while written.load(Relaxed) < 32 << 10 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .unwrap();
+    house.until_bytes(32 << 10).await;
     let pid = house.stdio.report().pids.first().copied();
     process::signal_group(pid, Signal::KILL);
     assert_eq!(outcome(&held).await.0, Outcome::Lost { sent: true });

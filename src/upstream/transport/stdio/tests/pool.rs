@@ -60,6 +60,28 @@ async fn lists_are_asked_for_beside_the_calls() {
 }
 
 #[tokio::test]
+async fn a_request_of_our_own_that_timed_out_before_it_was_written_is_never_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let house = Setup::new(&["--log", log.to_str().unwrap()]).up().await;
+    let pid = house.stdio.report().pids.first().copied();
+    process::signal_group(pid, Signal::STOP);
+    // More than the pipe takes, so that the writer is busy with it.
+    let (large, _) = house.start("echo", json!({"x": "x".repeat(1 << 20)}));
+    house.until_bytes(32 << 10).await;
+    let asked = house.stdio.ask("never/sent", None, Duration::from_millis(20)).await;
+    assert_eq!(asked, Err(AskError::TimedOut(Duration::from_millis(20))));
+    process::signal_group(pid, Signal::CONT);
+    answer(&large).await;
+    house.run_among_others("stats", json!({})).await;
+    let sent = lines(&log);
+    assert!(sent.iter().any(|line| line["params"]["name"] == "stats"));
+    let strangers = ["never/sent", "notifications/cancelled"];
+    assert!(sent.iter().all(|line| !strangers.contains(&line["method"].as_str().unwrap())), "{sent:?}");
+    house.close().await;
+}
+
+#[tokio::test]
 async fn r22_calls_go_to_the_least_loaded_child_and_the_number_of_children_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("{pid}");
