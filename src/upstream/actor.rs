@@ -12,7 +12,7 @@ mod turn;
 
 use super::connection::{Connection, RunId};
 use super::gates::{Gates, Permits};
-use super::link::{Link, LinkState, effective_limit};
+use super::link::{Link, LinkState, effective_limit, share_of_one};
 use super::queue::{Core, Due, EntryId, Moment, Settings, ToolKey};
 use super::shared::UpstreamShared;
 use crate::call::Call;
@@ -44,6 +44,8 @@ pub(crate) struct UpstreamActor {
     door: Doorkeeper,
     link: Link,
     config: Arc<UpstreamConfig>,
+    /// Most calls that one of its processes may hold (rule R22).
+    share: u32,
     /// Dense numbers of the tools with a cap or weight of their own; a name keeps its number for the core's
     /// whole life.
     tools: HashMap<String, ToolKey>,
@@ -134,6 +136,7 @@ impl Actor for UpstreamActor {
             core: Core::new(Settings::new(&config.limits, Vec::new()), now),
             link: Link::new(!awake && config.start == Start::OnDemand),
             incarnation,
+            share: u32::MAX,
             config,
             tools: HashMap::new(),
             flights: Vec::new(),
@@ -235,6 +238,8 @@ impl UpstreamActor {
         }
         let mut settings = Settings::new(&self.config.limits, caps);
         settings.max_concurrent = self.limit();
+        let limit = self.config.limits.max_concurrent.ceiling();
+        self.share = share_of_one(limit, configured_processes(&self.config));
         self.core.reconfigure(settings, self.now);
     }
 

@@ -145,6 +145,9 @@ pub struct Run {
     /// Latest end: `call_timeout` and the caller's deadline. The actor's wheel enforces it; the connection
     /// only tells the server how much time is left.
     pub until: Option<Instant>,
+    /// Most calls that one of several processes may hold, this one included (rule R22), by the limit that was
+    /// in force at hand-off.
+    pub share: u32,
     slot: Slot,
 }
 
@@ -190,7 +193,7 @@ impl Run {
         upstream: Arc<UpstreamShared>,
         now: Instant,
     ) -> Self {
-        Run { call, id, until, slot: Slot { upstream, id, started: now, how: How::Dropped } }
+        Run { call, id, until, share: u32::MAX, slot: Slot { upstream, id, started: now, how: How::Dropped } }
     }
 
     /// The time left for the call, for `forebay/timeout_ms`.

@@ -122,11 +122,14 @@ impl Link {
     }
 }
 
-/// The limit in force with `up` of `configured` processes (rule R22): each child takes at most its part,
-/// rounded up.
+/// Most calls that one of `configured` processes may hold (rule R22): its part of the limit, rounded up.
+pub(crate) fn share_of_one(limit: u32, configured: u32) -> u32 {
+    limit.div_ceil(configured.max(1))
+}
+
+/// The limit in force with `up` of `configured` processes: the sum of the parts of those that are up.
 pub(crate) fn effective_limit(limit: u32, configured: u32, up: u32) -> u32 {
-    let configured = configured.max(1);
-    if up >= configured { limit } else { limit.div_ceil(configured).saturating_mul(up).min(limit) }
+    if up >= configured.max(1) { limit } else { share_of_one(limit, configured).saturating_mul(up).min(limit) }
 }
 
 /// An instant that far away, or a year where it cannot be told.
@@ -147,6 +150,20 @@ mod tests {
         assert_eq!(effective_limit(5, 4, 3), 5);
         assert_eq!(effective_limit(1, 4, 2), 1);
         assert_eq!(effective_limit(5, 2, 0), 0);
+    }
+
+    #[test]
+    fn r22_the_parts_of_the_processes_that_are_up_hold_the_limit_in_force() {
+        for limit in 0..40 {
+            for configured in 1..9 {
+                for up in 0..=configured {
+                    let (share, sum) = (share_of_one(limit, configured), effective_limit(limit, configured, up));
+                    // So whenever a slot is free, some process has room for it.
+                    assert!(share * up >= sum && sum <= limit, "{limit} over {up} of {configured}");
+                    assert!(up < configured || sum == limit);
+                }
+            }
+        }
     }
 
     #[test]

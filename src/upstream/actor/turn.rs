@@ -89,7 +89,9 @@ impl UpstreamActor {
             self.flights.resize_with(place + 1, || None);
         }
         self.flights[place] = Some(Flight { id, run, _permits: permits, started: self.clock });
-        self.connection.begin(Run::new(call, run, until, self.shared.clone(), self.clock));
+        let mut run = Run::new(call, run, until, self.shared.clone(), self.clock);
+        run.share = self.share;
+        self.connection.begin(run);
     }
 
     /// A slot came back.

@@ -188,12 +188,13 @@ impl Inner {
         })
     }
 
-    /// Gives a call to the least loaded child that is up; hands it back if there is none.
+    /// Gives a call to the least loaded child that is up; hands it back if there is none with room. The latter
+    /// is so only while the actor has yet to hear that a child is gone.
     pub(super) fn begin(&self, run: Run) {
         let now = Instant::now();
         let back = {
             let mut pool = self.pool.lock();
-            match pool.least_loaded() {
+            match pool.least_loaded(run.share) {
                 None => Some(run),
                 Some((index, era)) => {
                     let member = &mut pool.members[index];
@@ -367,10 +368,12 @@ impl Pool {
         self.members.iter().filter(|member| member.takes_calls().is_some()).count() as u32
     }
 
-    fn least_loaded(&self) -> Option<(usize, Era)> {
+    /// The child that is up and holds the fewest calls, if they are fewer than its `share`.
+    fn least_loaded(&self, share: u32) -> Option<(usize, Era)> {
         let up = self.members.iter().enumerate();
         let up = up.filter_map(|(index, member)| Some((member.book.load(), index, member.takes_calls()?)));
-        up.min_by_key(|(load, index, _)| (*load, *index)).map(|(_, index, era)| (index, era))
+        let with_room = up.filter(|(load, ..)| *load < share as usize);
+        with_room.min_by_key(|(load, index, _)| (*load, *index)).map(|(_, index, era)| (index, era))
     }
 
     /// The child that has been up longest: lists come from it.

@@ -82,6 +82,22 @@ async fn a_request_of_our_own_that_timed_out_before_it_was_written_is_never_sent
 }
 
 #[tokio::test]
+async fn r22_no_child_takes_more_than_its_part_of_the_limit() {
+    let house = Setup::new(&[]).target(|target| target.processes = 2).up().await;
+    for _ in 0..4 {
+        house.begin_with_share(&house.call("hold", json!({"key": "k"})), 2);
+    }
+    assert_eq!([house.load(0), house.load(1)], [2, 2]);
+    // As it happens while the actor has yet to hear that a third child is gone.
+    let fifth = house.begin_with_share(&house.call("hold", json!({"key": "k"})), 2);
+    house.freed(fifth, "unsent").await;
+    // A higher limit at the time of the hand-off leaves more to each.
+    house.begin_with_share(&house.call("hold", json!({"key": "k"})), 3);
+    assert_eq!([house.load(0), house.load(1)], [3, 2]);
+    house.close().await;
+}
+
+#[tokio::test]
 async fn r22_calls_go_to_the_least_loaded_child_and_the_number_of_children_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("{pid}");

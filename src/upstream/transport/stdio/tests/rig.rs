@@ -174,11 +174,18 @@ impl House {
 
     /// Begins a call as an actor does; the run's id is for `stop`.
     pub(super) fn begin(&self, call: &Arc<Call>) -> RunId {
+        self.begin_with_share(call, u32::MAX)
+    }
+
+    /// The same, with the most calls that a child may hold.
+    pub(super) fn begin_with_share(&self, call: &Arc<Call>, share: u32) -> RunId {
         let entry = self.entries.fetch_add(1, Relaxed);
         let id = RunId { incarnation: 0, entry };
         let now = Instant::now();
         assert!(call.ticket.start(now));
-        self.stdio.begin(Run::new(call.clone(), id, Some(now + PATIENCE), self.shared.clone(), now));
+        let mut run = Run::new(call.clone(), id, Some(now + PATIENCE), self.shared.clone(), now);
+        run.share = share;
+        self.stdio.begin(run);
         id
     }
 

@@ -124,6 +124,37 @@ async fn r07_a_server_deaf_to_cancels_never_sees_more_than_its_limit_under_hold(
 }
 
 #[tokio::test]
+async fn r22_while_a_child_is_away_the_other_takes_its_own_part_alone() {
+    // Each child is its own judge: it exits above three calls at once, half of five rounded up.
+    let service = Setup::new(&["--limit", "3"])
+        .target(|target| target.processes = 2)
+        .limits(|limits| {
+            limits.max_concurrent = Concurrency::Fixed(5);
+            limits.queue_size = 200;
+        })
+        .serve();
+    let mut kills = 0;
+    for _ in 0..3 {
+        let dead = service.offer("kill_self", json!({}));
+        let calls: Vec<_> = (0..40).map(|_| service.offer("sleep", json!({"ms": 2}))).collect();
+        assert_eq!(outcome(&dead).await.0, Outcome::Lost { sent: true });
+        kills += 1;
+        for call in &calls {
+            ended(call).await;
+        }
+        let up = || (service.upstream.status().state == crate::upstream::UpstreamState::Up).then_some(());
+        let both = async {
+            while up().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, both).await.expect("both come back");
+    }
+    assert_eq!(service.house.stdio.report().restarts, kills, "nobody died of too many calls");
+    service.end().await;
+}
+
+#[tokio::test]
 async fn r07_a_call_that_the_server_never_ends_is_forgotten_though_nothing_else_happens() {
     let service = Setup::new(&[])
         .limits(|limits| {
