@@ -1,10 +1,11 @@
 //! `forebay demo`: nothing to set up. The program starts itself as three MCP servers, runs the daemon in
 //! this process, and lets ten careful callers and one runaway loose on it: first without limits, then with.
 //!
-//! [`server`] is what is called, [`load`] calls and measures, [`house`] holds what both stand on, [`show`] and
-//! [`report`] tell what was measured. No figure is made up: each comes from a call that was made.
+//! [`server`] is what is called, [`load`] calls and measures, [`house`] holds what both stand on, [`show`],
+//! [`report`] and `compare` tell what was measured. No figure is made up: each comes from a call that was made.
 
 pub mod client;
+mod compare;
 mod daemon;
 pub mod house;
 pub mod load;
@@ -21,7 +22,7 @@ use house::{CAREFUL, House, Limits};
 use load::{Group, Load};
 use report::{Figures, Phase, Report};
 use server::Kind;
-use show::{Rows, Show};
+use show::{End, Rows, Show};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -71,54 +72,67 @@ impl From<DemoError> for CliError {
     }
 }
 
-/// Plays a demo to its end, or until `stop`.
+/// Plays a demo to its end, or until it is `interrupted`. One that is ended early tells what it has measured.
 ///
 /// # Errors
-/// A server or the daemon does not start, or nobody can be shown anything.
-pub async fn run(options: &Options, global: &Global, stop: CancellationToken) -> Result<(), CliError> {
-    let report = match (options.scenario, options.hold) {
-        (Scenario::Burst, _) => burst(options, global, &stop).await?,
-        (Scenario::Runaway, false) => {
-            let mut phases = Vec::new();
-            for (name, limits) in [("without limits", Limits::None), ("with limits", Limits::Fitting)] {
-                phases.push(phase(name, limits, options, global, &stop).await?);
-            }
-            Report { scenario: "runaway", seed: options.seed, phases }
-        }
-        (Scenario::Runaway, true) => {
-            let phases = vec![phase("with limits", Limits::Fitting, options, global, &stop).await?];
-            Report { scenario: "runaway", seed: options.seed, phases }
-        }
+/// A server or the daemon does not start, or nobody can be shown anything; or it was interrupted and not held.
+pub async fn run(options: &Options, global: &Global, interrupted: CancellationToken) -> Result<(), CliError> {
+    // A person who quits cancels this alone.
+    let stop = interrupted.child_token();
+    let mut report = Report { scenario: "runaway", seed: options.seed, stopped: false, phases: Vec::new() };
+    let runaway: &[_] = match options.hold {
+        false => &[(compare::WITHOUT, Limits::None), (compare::WITH, Limits::Fitting)],
+        true => &[(compare::WITH, Limits::Fitting)],
     };
-    if global.json() {
-        return out::json(&report);
-    }
-    let color = global.color_on_stdout();
     match options.scenario {
-        Scenario::Burst => out::print(&report::burst(&report)),
-        Scenario::Runaway => out::print(&format!("\n{}", report::table(&report, color))),
+        Scenario::Burst => {
+            report.scenario = "burst";
+            report.phases.extend(burst(options, global, &stop).await?);
+        }
+        Scenario::Runaway => {
+            for (name, limits) in runaway {
+                report.phases.extend(phase(name, *limits, options, global, &stop, &interrupted).await?);
+                if stop.is_cancelled() {
+                    break;
+                }
+            }
+        }
+    }
+    // To be stopped is the ordinary end of a demo that is held.
+    report.stopped = stop.is_cancelled() && !options.hold;
+    if !report.phases.is_empty() {
+        tell(options, global, &report)?;
+    }
+    let measured = options.hold && !report.phases.is_empty();
+    if interrupted.is_cancelled() && !measured { Err(CliError::silent(Exit::Interrupted)) } else { Ok(()) }
+}
+
+fn tell(options: &Options, global: &Global, report: &Report) -> Result<(), CliError> {
+    if global.json() {
+        return out::json(report);
+    }
+    match options.scenario {
+        Scenario::Burst => out::print(&report::burst(report)),
+        Scenario::Runaway => out::print(&format!("\n{}", compare::table(report, global.color_on_stdout()))),
     }
 }
 
-/// One phase, from starting its servers to ending them. A demo that is not held fails when it is stopped.
+/// One phase, from starting its servers to ending them. None if it was stopped before its callers had begun.
 async fn phase(
     name: &str,
     limits: Limits,
     options: &Options,
     global: &Global,
     stop: &CancellationToken,
-) -> Result<Phase, CliError> {
+    interrupted: &CancellationToken,
+) -> Result<Option<Phase>, CliError> {
     let house = tokio::select! {
         house = House::open(limits, options.seed) => house?,
-        () = stop.cancelled() => return Err(CliError::silent(Exit::Interrupted)),
+        () = stop.cancelled() => return Ok(None),
     };
-    let played = play(name, &house, options, global, stop).await;
+    let played = play(name, &house, options, global, stop, interrupted).await;
     house.close().await;
-    let phase = played?;
-    if stop.is_cancelled() && !options.hold {
-        return Err(CliError::silent(Exit::Interrupted));
-    }
-    Ok(phase)
+    played.map(Some)
 }
 
 async fn play(
@@ -127,6 +141,7 @@ async fn play(
     options: &Options,
     global: &Global,
     stop: &CancellationToken,
+    interrupted: &CancellationToken,
 ) -> Result<Phase, CliError> {
     if options.hold && !global.json() {
         out::print(&commands(house))?;
@@ -138,7 +153,8 @@ async fn play(
     let shown = {
         let mut show = Show::open(global, options.ascii);
         show.say(&format!("-- {name}: {} careful callers and a runaway with 16 loops", CAREFUL.len()))?;
-        watch(name, house, &load, &mut show, options, stop).await
+        show.say(&format!("   {}\n{}", show::LEGEND, show::HEAD))?;
+        watch(name, house, &load, &mut show, options, stop, interrupted).await
     };
     let measured = load.finish().await;
     let elapsed = started.elapsed();
@@ -155,6 +171,7 @@ async fn watch(
     show: &mut Show,
     options: &Options,
     stop: &CancellationToken,
+    interrupted: &CancellationToken,
 ) -> Result<(), CliError> {
     let started = Instant::now();
     let mut rows = Rows::default();
@@ -171,8 +188,12 @@ async fn watch(
             () = stop.cancelled() => return Ok(()),
             _ = tick.tick() => {}
         }
-        if show.quits() {
-            stop.cancel();
+        match show.ends() {
+            Some(End::Quit) => stop.cancel(),
+            Some(End::Interrupt) => interrupted.cancel(),
+            None => {}
+        }
+        if stop.is_cancelled() {
             return Ok(());
         }
         match timeout(FRESH, house.admin().state()).await {
@@ -192,7 +213,7 @@ async fn watch(
 
 fn note(house: &House, load: &Load, state: &wire::State, hold: bool) -> String {
     if hold {
-        return format!("forebay ps --admin unix:{}   q stops", house.admin().socket().display());
+        return format!("{} ps --admin unix:{}   q stops", program(), house.admin().socket().display());
     }
     let of = |group| show::share_ok(load.callers(), group);
     let worst = state.upstreams.iter().map(|up| up.running + up.lingering).max().unwrap_or(0);
@@ -218,10 +239,10 @@ async fn peaks(house: &House) -> BTreeMap<&'static str, Option<u32>> {
     peaks
 }
 
-async fn burst(options: &Options, global: &Global, stop: &CancellationToken) -> Result<Report, CliError> {
+async fn burst(options: &Options, global: &Global, stop: &CancellationToken) -> Result<Option<Phase>, CliError> {
     let house = tokio::select! {
         house = House::open(Limits::FiveAndTen, options.seed) => house?,
-        () = stop.cancelled() => return Err(CliError::silent(Exit::Interrupted)),
+        () = stop.cancelled() => return Ok(None),
     };
     let kind = Kind::Slow;
     let key = house.guest().expose().to_owned();
@@ -252,19 +273,47 @@ async fn burst(options: &Options, global: &Global, stop: &CancellationToken) -> 
         stop.cancelled().await;
     }
     house.close().await;
-    let Some(phase) = phase else { return Err(CliError::silent(Exit::Interrupted)) };
-    Ok(Report { scenario: "burst", seed: options.seed, phases: vec![phase] })
+    Ok(phase)
 }
 
 /// What a person can try against a demo that is held.
 fn commands(house: &House) -> String {
-    let admin = format!("unix:{}", house.admin().socket().display());
+    let admin = format!("unix:{}", quoted(&house.admin().socket().to_string_lossy()));
+    let forebay = program();
     format!(
         "admin address: {admin}\nMCP: http://{}/mcp\n\nIn another terminal, for example:\n  \
-         export FOREBAY_ADMIN={admin}\n  forebay status\n  forebay ps --state queued\n  forebay cancel ID\n  \
-         forebay upstream pause fragile\n  forebay upstream resume fragile\n  \
-         FOREBAY_KEY={} forebay call slow report\n\n",
+         export FOREBAY_ADMIN={admin}\n  {forebay} status\n  {forebay} ps --state queued\n  {forebay} cancel ID\n  \
+         {forebay} upstream pause fragile\n  {forebay} upstream resume fragile\n  \
+         FOREBAY_KEY={} {forebay} call slow report\n\n",
         house.mcp(),
         house.guest().expose()
     )
+}
+
+/// How a person starts this very program: by its name if the shell would find it, else by its path.
+fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "forebay".into() };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join("forebay")).find(|file| file.is_file());
+    // Another version under that name may not speak to this daemon.
+    let same = found.and_then(|found| found.canonicalize().ok()) == own.canonicalize().ok();
+    if same { "forebay".into() } else { quoted(&own.to_string_lossy()) }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    if word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_split_it() {
+        assert_eq!(quoted("/usr/bin/forebay"), "/usr/bin/forebay");
+        assert_eq!(quoted("/a b/it's"), r"'/a b/it'\''s'");
+        assert_eq!(quoted("$HOME"), "'$HOME'");
+    }
 }

@@ -97,7 +97,9 @@ fn limits_keep_the_fragile_server_whole_under_the_same_load() {
         assert_eq!(phase["groups"][0]["callers"], 10);
     }
     // Progress goes beside the JSON, a line a second.
-    assert!(err.lines().any(|line| line.contains("careful:") && line.contains("runaway:")), "{err}");
+    let head = err.lines().position(|line| line.contains("CAREFUL") && line.contains("RUNAWAY")).unwrap();
+    assert!(err.lines().nth(head + 1).unwrap().trim_start().starts_with("0.0s"), "{err}");
+    assert!(err.lines().all(|line| line.len() <= 80), "{err}");
     nothing_is_left(tmp.path());
 }
 
@@ -120,7 +122,10 @@ impl Held {
                 admin = address.into();
             }
             if let Some((_, rest)) = line.split_once("FOREBAY_KEY=") {
-                key = rest.split(' ').next().unwrap().into();
+                let mut words = rest.split(' ');
+                key = words.next().unwrap().into();
+                // There is no PATH here, so a bare name would start nothing.
+                assert_eq!(words.next(), Some(env!("CARGO_BIN_EXE_forebay")));
                 break;
             }
         }
@@ -198,18 +203,19 @@ fn a_held_demo_is_steered_by_the_commands_that_it_prints() {
 }
 
 #[test]
-fn a_demo_that_is_interrupted_cleans_up_and_says_so() {
+fn a_demo_that_is_interrupted_cleans_up_tells_its_figures_and_ends_with_130() {
     for which in [Signal::INT, Signal::TERM] {
         let tmp = tempfile::tempdir().unwrap();
         let mut child = forebay("demo --phase 30s", tmp.path()).spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         // The first words come once servers and daemon are up.
         stdout.read_exact(&mut [0; 16]).unwrap();
-        let drain = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        let drain = std::thread::spawn(move || std::io::read_to_string(stdout).unwrap());
         signal(&child, which);
         let (status, _, err) = wait(child);
-        drain.join().unwrap().unwrap();
+        let out = drain.join().unwrap();
         assert_eq!((status.code(), &*err), (Some(130), ""), "{which:?}");
+        assert!(out.contains("Stopped early") && out.contains("10 careful callers"), "{out}");
         nothing_is_left(tmp.path());
     }
 }
@@ -224,4 +230,53 @@ fn c42_a_demo_whose_reader_goes_away_ends_quietly_and_leaves_nothing() {
     let (status, _, err) = wait(child);
     assert_eq!((status.code(), &*err), (Some(0), ""));
     nothing_is_left(tmp.path());
+}
+
+#[test]
+fn on_a_terminal_q_ends_with_0_and_ctrl_c_with_130_both_with_the_figures() {
+    use rustix::pty;
+    for (key, code) in [("q", 0), ("\x03", 130)] {
+        let tmp = tempfile::tempdir().unwrap();
+        let ours = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
+        pty::grantpt(&ours).unwrap();
+        pty::unlockpt(&ours).unwrap();
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&ours, size).unwrap();
+        let name = pty::ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+        let theirs = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+        let mut command = forebay("demo --phase 30s", tmp.path());
+        let child = command.env("TERM", "xterm").stdin(theirs()).stdout(theirs()).spawn().unwrap();
+        drop(command);
+        let mut ours = std::fs::File::from(ours);
+        let mut writer = ours.try_clone().unwrap();
+        let (seen, shown) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut all = String::new();
+            let mut part = [0; 4096];
+            // A terminal whose other side is closed gives an error.
+            while let Ok(read @ 1..) = ours.read(&mut part) {
+                all.push_str(&String::from_utf8_lossy(&part[..read]));
+                if all.contains("q stops") {
+                    let _ = seen.send(());
+                }
+            }
+            all
+        });
+        shown.recv_timeout(PATIENCE).unwrap();
+        std::io::Write::write_all(&mut writer, key.as_bytes()).unwrap();
+        let (status, _, err) = wait(child);
+        let all = reader.join().unwrap();
+        assert_eq!((status.code(), &*err), (Some(code), ""), "{key:?}");
+        let behind = all.rsplit("\x1b[?1049l").next().unwrap();
+        assert!(behind.contains("Stopped early") && behind.contains("10 careful callers"), "{key:?}: {behind}");
+        nothing_is_left(tmp.path());
+    }
+}
+
+#[test]
+fn a_phase_of_nothing_is_refused_with_the_smallest_value() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (status, _, err) = wait(forebay("demo --phase 0s", tmp.path()).spawn().unwrap());
+    assert_eq!(status.code(), Some(2));
+    assert!(err.contains("200ms"), "{err}");
 }

@@ -40,7 +40,8 @@ pub enum Limits {
 }
 
 impl Limits {
-    fn of(self, kind: Kind) -> Option<(u32, u32)> {
+    /// Calls in flight and calls that may wait; none is unlimited.
+    pub fn of(self, kind: Kind) -> Option<(u32, u32)> {
         match (self, kind) {
             (Limits::None, _) => None,
             (Limits::Fitting, Kind::Fragile) => Some((Kind::FRAGILE_TAKES, 8)),

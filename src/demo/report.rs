@@ -1,9 +1,8 @@
-//! The demo's results: what is printed at the end, for people and as JSON.
+//! The demo's results: the figures, their form as JSON, and the words of the burst. The main scenario's table is
+//! `compare`'s.
 
 use super::load::{Group, Measured, of_group};
-use super::server::Kind;
 use super::tally::{Tally, Times};
-use crate::cli::out::{Paint, Table};
 use forebay_tui::text::time;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,6 +14,8 @@ use std::time::Duration;
 pub struct Report {
     pub scenario: &'static str,
     pub seed: u64,
+    /// It was ended before its time, so phases are short or missing.
+    pub stopped: bool,
     pub phases: Vec<Phase>,
 }
 
@@ -93,39 +94,6 @@ impl Phase {
     }
 }
 
-/// The table of the main scenario.
-pub fn table(report: &Report, color: bool) -> String {
-    let mut table = Table::new(&["PHASE", "CALLERS", ">CALLS", ">OK", ">FAILED", ">REFUSED", ">P50", ">P95"]);
-    for phase in &report.phases {
-        for figures in &phase.groups {
-            table.painted_row(row(&phase.name, figures));
-        }
-    }
-    let mut text = table.render(color);
-    for phase in &report.phases {
-        for figures in phase.groups.iter().filter(|figures| !figures.refused.is_empty()) {
-            let reasons: Vec<_> = figures.refused.iter().map(|(reason, calls)| format!("{reason} {calls}")).collect();
-            text.push_str(&format!("{}, {}: refused {}\n", phase.name, who(figures), reasons.join(", ")));
-        }
-    }
-    text.push_str("\nMost calls in flight at once, as each server counted them\n");
-    text.push_str(&format!("(fragile breaks above {}):\n", Kind::FRAGILE_TAKES));
-    for phase in &report.phases {
-        text.push_str(&format!("  {}: {}\n", phase.name, peaks(phase)));
-    }
-    text.push_str(
-        "\nFAILED: the server's own answer was an error. REFUSED: answered by forebay, never sent to the server.\n",
-    );
-    text.push_str("P50, P95: of the calls that were ok, waiting included.\n");
-    if let Some(said) = report.phases.iter().rev().find_map(|phase| phase.refusal_text.as_ref()) {
-        text.push_str(&format!("A refused caller reads: {}\n", crate::cli::out::clean(said)));
-    }
-    for fault in report.phases.iter().flat_map(|phase| &phase.groups).filter_map(|figures| figures.fault.as_ref()) {
-        text.push_str(&format!("Calls broke: {}\n", crate::cli::out::clean(fault)));
-    }
-    text
-}
-
 /// The words of the burst scenario.
 pub fn burst(report: &Report) -> String {
     let Some((phase, figures)) = report.phases.first().and_then(|phase| Some((phase, phase.groups.first()?))) else {
@@ -151,30 +119,38 @@ pub fn burst(report: &Report) -> String {
     }
     text.push_str(&format!("  most in flight at once, as the server counted: {}\n", peaks(phase)));
     if let Some(said) = &phase.refusal_text {
-        text.push_str(&format!("A refused caller reads: {}\n", crate::cli::out::clean(said)));
+        text.push_str(&said_to_the_refused(said));
     }
     text
 }
 
-fn row(phase: &str, figures: &Figures) -> Vec<(String, Option<Paint>)> {
-    let bad_if = |some: u64| (some > 0).then_some(Paint::Bad);
-    let refused: u64 = figures.refused.values().sum();
-    let ms = |ms: Option<u64>| ms.map_or("-".into(), time);
-    let failed = figures.failed + figures.broken;
-    vec![
-        (phase.into(), None),
-        (who(figures), None),
-        (figures.calls.to_string(), None),
-        (figures.ok.to_string(), None),
-        (failed.to_string(), bad_if(failed)),
-        (refused.to_string(), None),
-        (ms(figures.p50_ms), None),
-        (ms(figures.p95_ms), None),
-    ]
+/// What a refused caller read, for a terminal of 80 columns.
+pub(super) fn said_to_the_refused(said: &str) -> String {
+    wrapped(&format!("A refused caller reads: {}", crate::cli::out::clean(said)))
 }
 
-fn who(figures: &Figures) -> String {
-    if figures.callers == 1 { figures.group.into() } else { format!("{} {}", figures.callers, figures.group) }
+/// Lines of at most 80 columns, those behind the first indented; a longer word has a line of its own.
+pub(super) fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let width = forebay_tui::text::width(word);
+        match column {
+            0 => {}
+            _ if column + 1 + width > 80 => {
+                lines.push_str("\n  ");
+                column = 2;
+            }
+            _ => {
+                lines.push(' ');
+                column += 1;
+            }
+        }
+        lines.push_str(word);
+        column += width;
+    }
+    lines.push('\n');
+    lines
 }
 
 fn peaks(phase: &Phase) -> String {
@@ -183,4 +159,18 @@ fn peaks(phase: &Phase) -> String {
         None => format!("{name} did not tell"),
     });
     told.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let text = wrapped(&"four ".repeat(60));
+        assert!(text.lines().count() > 3 && text.lines().all(|line| line.len() <= 80), "{text}");
+        assert_eq!(text.split_whitespace().count(), 60);
+        let long = "x".repeat(100);
+        assert_eq!(wrapped(&format!("a {long} b")), format!("a\n  {long}\n  b\n"));
+    }
 }

@@ -1,6 +1,7 @@
 //! How a running demo is shown: live screens on a terminal, a line a second elsewhere.
 
 use super::load::{Group, Measured, of_group};
+use super::server::Kind;
 use crate::cli::out;
 use crate::cli::{CliError, Global};
 use forebay_tui::input::{self, Action};
@@ -67,50 +68,58 @@ impl Show {
         }
     }
 
-    /// Whether a key that stops was pressed.
-    pub fn quits(&mut self) -> bool {
-        let Show::Live(screen) = self else { return false };
+    /// Which key that ends the demo was pressed, if any.
+    pub fn ends(&mut self) -> Option<End> {
+        let Show::Live(screen) = self else { return None };
         loop {
             match input::next() {
-                Ok(Some(Action::Quit)) | Err(_) => return true,
+                Ok(Some(Action::Quit)) => return Some(End::Quit),
+                Ok(Some(Action::Interrupt)) | Err(_) => return Some(End::Interrupt),
                 Ok(Some(Action::Redraw)) => {
                     let _ = screen.clear();
                 }
-                Ok(None) => return false,
+                Ok(None) => return None,
             }
         }
     }
 }
 
-/// The overview as one line.
+/// How a person ends a demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// They have seen enough.
+    Quit,
+    /// They want out; scripts are told by the exit code.
+    Interrupt,
+}
+
+/// What the columns of [`line`] are. All of it fits into 80 columns for an hour's load.
+pub const HEAD: &str = "   TIME   FRAGILE      SLOW     FLAKY     CAREFUL       RUNAWAY   FAILED  REFUSED";
+/// What [`HEAD`]'s words mean.
+pub const LEGEND: &str = "servers: calls running+waiting; callers: calls ok/made";
+
+/// The overview as one line under [`HEAD`].
 fn line(overview: &Overview) -> String {
-    let elapsed = overview.progress.map_or(String::new(), |(elapsed, _)| format!("{:>5.1}s  ", elapsed.as_secs_f64()));
-    let upstreams = overview.state.upstreams.iter().map(|up| {
-        let taken = u64::from(up.running) + u64::from(up.lingering);
-        let cap = if up.max_concurrent == 0 || up.max_concurrent >= crate::config::MAX_CONCURRENT_CEILING {
-            "-".into()
-        } else {
-            up.max_concurrent.to_string()
-        };
-        format!("{} run {taken}/{cap} wait {}/{}", out::clean(&up.name), up.queued, up.queue_size)
-    });
-    let callers = overview.callers.iter().filter(|row| row.name == Group::Runaway.name());
-    let careful = overview.callers.iter().filter(|row| row.name != Group::Runaway.name());
-    let sum = |rows: Vec<&CallerRow>| {
-        let of = |field: fn(&CallerRow) -> u64| rows.iter().map(|row| field(row)).sum::<u64>();
-        format!(
-            "{} calls {} ok {} failed {} refused",
-            of(|row| row.calls),
-            of(|row| row.ok),
-            of(|row| row.failed),
-            of(|row| row.refused)
-        )
+    let elapsed = overview.progress.map_or(0.0, |(elapsed, _)| elapsed.as_secs_f64());
+    let server = |kind: Kind| {
+        let up = overview.state.upstreams.iter().find(|up| up.name == kind.name());
+        up.map_or("-".into(), |up| format!("{}+{}", u64::from(up.running) + u64::from(up.lingering), up.queued))
     };
+    let sum = |of: fn(&CallerRow) -> u64, runaway: Option<bool>| -> u64 {
+        let is_runaway = |row: &&CallerRow| row.name == Group::Runaway.name();
+        let rows = overview.callers.iter();
+        rows.filter(|row| runaway.is_none_or(|wanted| is_runaway(row) == wanted)).map(of).sum()
+    };
+    let made = |runaway| format!("{}/{}", sum(|row| row.ok, Some(runaway)), sum(|row| row.calls, Some(runaway)));
     format!(
-        "{elapsed}{}  |  careful: {}  |  runaway: {}",
-        upstreams.collect::<Vec<_>>().join(", "),
-        sum(careful.collect()),
-        sum(callers.collect())
+        "{elapsed:>6.1}s {:>9} {:>9} {:>9} {:>11} {:>13} {:>8} {:>8}",
+        server(Kind::Fragile),
+        server(Kind::Slow),
+        server(Kind::Flaky),
+        made(false),
+        made(true),
+        sum(|row| row.failed, None),
+        sum(|row| row.refused, None)
     )
 }
 

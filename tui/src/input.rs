@@ -7,8 +7,10 @@ use std::time::Duration;
 /// What a person wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `q`, Esc or Ctrl-C: in raw mode the latter is a key and no signal.
+    /// `q` or Esc.
     Quit,
+    /// Ctrl-C: in raw mode it is a key and no signal.
+    Interrupt,
     /// The window has another size, or a key asks for a fresh picture.
     Redraw,
 }
@@ -30,7 +32,8 @@ fn meaning(event: &Event) -> Option<Action> {
     match event {
         Event::Resize(..) => Some(Action::Redraw),
         Event::Key(key) if key.kind == KeyEventKind::Press => match (key.code, key.modifiers) {
-            (KeyCode::Char('c'), KeyModifiers::CONTROL) | (KeyCode::Char('q') | KeyCode::Esc, _) => Some(Action::Quit),
+            (KeyCode::Char('c'), KeyModifiers::CONTROL) => Some(Action::Interrupt),
+            (KeyCode::Char('q') | KeyCode::Esc, _) => Some(Action::Quit),
             (KeyCode::Char('l'), KeyModifiers::CONTROL) => Some(Action::Redraw),
             _ => None,
         },
@@ -44,9 +47,9 @@ mod tests {
     use crossterm::event::KeyEvent;
 
     #[test]
-    fn three_keys_quit_and_typing_does_not() {
+    fn q_quits_ctrl_c_interrupts_and_typing_does_neither() {
         let press = |code, modifiers| meaning(&Event::Key(KeyEvent::new(code, modifiers)));
-        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Action::Quit));
+        assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Action::Interrupt));
         assert_eq!(press(KeyCode::Char('q'), KeyModifiers::NONE), Some(Action::Quit));
         assert_eq!(press(KeyCode::Esc, KeyModifiers::NONE), Some(Action::Quit));
         assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), None);
