@@ -11,6 +11,7 @@ mod handshake;
 mod link;
 mod pool;
 mod side;
+mod stale;
 mod unusable;
 mod wire;
 mod worker;
@@ -22,6 +23,7 @@ use self::endpoint::Endpoint;
 use self::link::{Backoff, Link};
 use self::pool::{Order, Pool};
 use self::side::Side;
+use self::stale::Stale;
 use self::unusable::Unusable;
 use self::wire::Dialer;
 use super::super::connection::{AskError, Connection, Report, Run, RunId, ServerInfo, StopReason};
@@ -59,6 +61,7 @@ struct Inner {
     link: Link,
     pool: Pool,
     side: Side,
+    stale: Stale,
     /// Handshakes under way over all upstreams.
     starts: Arc<Semaphore>,
     ids: AtomicU64,
@@ -109,6 +112,7 @@ impl Http {
             link: Link::new(seed, backoff),
             pool: Pool::new(homes),
             side: Side::new(),
+            stale: Stale::default(),
             starts,
             ids: AtomicU64::new(FIRST_OWN_ID),
             doubt: AtomicBool::new(false),

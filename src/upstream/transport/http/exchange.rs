@@ -10,7 +10,6 @@ use super::link::Session;
 use crate::protocol::incoming::{self, Incoming};
 use crate::protocol::method;
 use crate::protocol::sse::Splitter;
-use crate::upstream::connection::LinkEvent;
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
@@ -226,7 +225,7 @@ impl Inner {
         match incoming::read(event) {
             Incoming::Notification { method, .. } => match &*method {
                 method::TOOLS_CHANGED | method::PROMPTS_CHANGED | method::RESOURCES_CHANGED => {
-                    self.shared.tell(LinkEvent::ListsChanged);
+                    self.lists_changed();
                 }
                 // The one place where progress is dropped for now: the caller's face does not take it yet.
                 method::PROGRESS => {}

@@ -312,7 +312,7 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
         StatusCode::BAD_REQUEST if session.era == Era::Modern && again => match rejected.code {
             // The headers are made from the call itself, so the server's lists must have changed.
             Some(HEADER_MISMATCH) => {
-                http.shared.tell(LinkEvent::ListsChanged);
+                http.lists_changed();
                 Judged::Resend
             }
             Some(UNSUPPORTED_VERSION) => {

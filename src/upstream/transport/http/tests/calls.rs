@@ -90,6 +90,25 @@ async fn c16_c17_an_answer_in_an_event_stream_is_found() {
     assert_eq!(rig.http.report().noise, 3);
 }
 
+/// A server must not fill the actor's queue of link events by a stream of notices.
+#[tokio::test]
+async fn a_flood_of_list_changes_on_a_stream_is_told_a_few_times() {
+    let server = Hostile::new(modern(|seen| {
+        let notice = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n".repeat(100);
+        let mut parts = vec![notice.as_bytes(); 50];
+        let event = format!("data: {}\n\n", result_text(seen, "{}"));
+        parts.push(event.as_bytes());
+        Do::Write(chunked(&parts, true))
+    }))
+    .await;
+    let rig = Rig::up(config(&server.url())).await;
+    let begun = tokio::time::Instant::now();
+    rig.serve("t", "{}").await.completed();
+    let told = rig.events().iter().filter(|event| **event == LinkEvent::ListsChanged).count();
+    let most = 2 + begun.elapsed().as_millis() as usize / 100;
+    assert!((1..=most).contains(&told), "{told} of 5000, at most {most}");
+}
+
 #[tokio::test]
 async fn a_stream_that_goes_on_after_its_answer_delays_nobody() {
     let server = Hostile::new(modern(|seen| {

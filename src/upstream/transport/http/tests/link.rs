@@ -208,3 +208,19 @@ async fn a_bad_address_is_a_final_fault_that_names_the_mend() {
     let told = shared.link_events.pop();
     assert!(matches!(&told, Some(LinkEvent::Final { fault }) if fault.contains("`headers`")), "{told:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn changed_lists_are_told_once_in_a_while() {
+    let rig = Rig::new(config("http://127.0.0.1:1/mcp"));
+    let told = |rig: &Rig| rig.events().iter().filter(|event| **event == LinkEvent::ListsChanged).count();
+    for _ in 0..10_000 {
+        rig.http.inner.lists_changed();
+    }
+    assert_eq!(told(&rig), 1, "the first at once");
+    tokio::time::sleep(Duration::from_millis(101)).await;
+    assert_eq!(told(&rig), 2, "and the last of them in its turn");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(told(&rig), 2);
+    rig.http.inner.lists_changed();
+    assert_eq!(told(&rig), 3);
+}
