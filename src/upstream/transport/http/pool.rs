@@ -60,6 +60,8 @@ struct Inbox {
     current: Option<RunId>,
     order: Option<Order>,
     retire: bool,
+    /// Its worker has ended: what is put here now would lie here for ever.
+    dead: bool,
 }
 
 /// What a worker is told about the run in its hands; a weaker order after a stronger one changes nothing.
@@ -125,13 +127,18 @@ impl Cell {
         self.inner.lock().order.take()
     }
 
-    fn give(&self, run: Run) {
+    /// Hands the run back if the worker has ended meanwhile.
+    fn give(&self, run: Run) -> Result<(), Run> {
         let mut inbox = self.inner.lock();
+        if inbox.dead {
+            return Err(run);
+        }
         inbox.current = Some(run.id);
         inbox.order = None;
         inbox.run = Some(run);
         drop(inbox);
         self.waker.wake();
+        Ok(())
     }
 
     fn order(&self, run: RunId, order: Order) {
@@ -169,12 +176,20 @@ impl Pool {
     }
 
     /// Hands a run to an idle worker, or to a new one.
-    pub(super) fn begin(&self, http: &Arc<Inner>, run: Run) {
+    pub(super) fn begin(&self, http: &Arc<Inner>, mut run: Run) {
+        // Each turn but the last finds a worker that has just ended, which is idle for nobody any more.
+        while let Err(back) = self.try_begin(http, run) {
+            run = back;
+        }
+    }
+
+    fn try_begin(&self, http: &Arc<Inner>, run: Run) -> Result<(), Run> {
         let home = run.call.home % self.homes.len();
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return run.lost(false, "the upstream is closed");
+            run.lost(false, "the upstream is closed");
+            return Ok(());
         }
         state.busy += 1;
         let idle = match state.idle[home].pop() {
@@ -184,21 +199,33 @@ impl Pool {
             None if state.workers < http.most_workers() => None,
             None => state.idle.iter_mut().find_map(Vec::pop),
         };
-        match idle {
-            Some((cell, _)) => {
-                state.runs.insert(run.id, Holder::Worker(cell.clone()));
-                drop(state);
-                cell.give(run);
-            }
-            None => {
-                let cell = Arc::new(Cell::default());
-                state.runs.insert(run.id, Holder::Worker(cell.clone()));
-                state.workers += 1;
-                drop(state);
-                cell.give(run);
-                let seat = Seat { http: http.clone(), cell, home };
-                self.homes[home].spawn(worker::work(seat));
-            }
+        let id = run.id;
+        let (cell, is_new) = match idle {
+            Some((cell, _)) => (cell, false),
+            None => (Arc::new(Cell::default()), true),
+        };
+        state.runs.insert(id, Holder::Worker(cell.clone()));
+        state.workers += usize::from(is_new);
+        drop(state);
+        if let Err(run) = cell.give(run) {
+            let mut state = self.state.lock();
+            // A reset may have taken it out already.
+            state.runs.remove(&id);
+            self.one_less(&mut state);
+            return Err(run);
+        }
+        if is_new {
+            let seat = Seat { http: http.clone(), cell, home };
+            self.homes[home].spawn(worker::work(seat));
+        }
+        Ok(())
+    }
+
+    /// A worker has no run any more.
+    fn one_less(&self, state: &mut State) {
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.quiet.notify_waiters();
         }
     }
 
@@ -300,10 +327,7 @@ impl Seat {
         let pool = &self.http.pool;
         self.cell.done();
         let mut state = pool.state.lock();
-        state.busy -= 1;
-        if state.busy == 0 {
-            pool.quiet.notify_waiters();
-        }
+        pool.one_less(&mut state);
         // A run that is gone from the table was given up by a reset, and so is its worker.
         if state.runs.remove(&run).is_none() {
             drop(state);
@@ -338,22 +362,25 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        let pool = &self.http.pool;
         let mut inbox = self.cell.inner.lock();
+        inbox.dead = true;
         let (run, current) = (inbox.run.take(), inbox.current.take());
         drop(inbox);
-        let mut state = self.http.pool.state.lock();
+        let mut state = pool.state.lock();
         state.workers -= 1;
+        // One that failed while it answered counts as idle already.
+        state.idle[self.home].retain(|(cell, _)| !Arc::ptr_eq(cell, &self.cell));
         if let Some(current) = current {
             state.runs.remove(&current);
-            state.busy -= 1;
-            if state.busy == 0 {
-                self.http.pool.quiet.notify_waiters();
-            }
+            pool.one_less(&mut state);
         }
         drop(state);
-        // Given to a worker that never came to take it: its runtime is gone.
-        if let Some(run) = run {
-            run.lost(false, "the runtime thread of the call has ended");
+        match run {
+            None => {}
+            // Given to a worker that never came to take it.
+            Some(run) if std::thread::panicking() => run.hand_back(),
+            Some(run) => run.lost(false, "the runtime thread of the call has ended"),
         }
     }
 }

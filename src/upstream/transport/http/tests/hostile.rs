@@ -77,6 +77,25 @@ async fn bodies_above_the_limit_cost_one_call_each() {
     rig.serve("small", "{}").await.completed();
 }
 
+/// A worker that fails while it answers is gone: its place is given to nobody.
+#[tokio::test]
+async fn a_worker_that_panics_is_never_given_another_call() {
+    for padding in [10, 100_000] {
+        let server =
+            Hostile::new(modern(move |seen| result(seen, &format!(r#"{{"x":"{}"}}"#, "a".repeat(padding))))).await;
+        let rig = Rig::up(config(&server.url())).await;
+        rig.serve("t", "{}").await.completed();
+        let failed = rig.begin(PANICS, "{}");
+        failed.ended().await.completed();
+        assert!(matches!(rig.slot(failed.run).await, How::Dropped));
+        assert_eq!(rig.pool().figures(), (0, 0, 0));
+        for _ in 0..3 {
+            rig.serve("t", "{}").await.completed();
+        }
+        assert_eq!(rig.pool().figures(), (1, 1, 0));
+    }
+}
+
 /// C19: however a notification is acknowledged, the handshake goes on.
 #[tokio::test]
 async fn c19_every_form_of_acknowledgement_is_taken() {
