@@ -7,7 +7,7 @@
 //!           down <----+--------+   told once, with the time of the next try; then opening again
 //!            |
 //!            v
-//!          final                   401, 403, a bad address: until a restart
+//!          final                   a handshake answered 401 or 403, a bad address: until a restart
 //! ```
 //!
 //! Whoever finds the link broken tells [`Inner::broke`]; the first starts the opener, the others find it
@@ -226,14 +226,6 @@ impl Inner {
         state.doubtful = doubtful;
         let wait = self.fail(&mut state, fault, None);
         self.start_opener(&mut state, Phase::Down, wait, false);
-    }
-
-    /// Up -> final: this server will not have us until somebody mends the configuration.
-    pub(super) fn refused(&self, session: &Session, fault: &str) {
-        let mut state = self.link.state.lock();
-        if state.phase == Phase::Up && state.generation == session.generation {
-            self.finally(&mut state, fault);
-        }
     }
 
     /// Up -> renewing -> up, shared by all that ask about the same session; the new session, or why there

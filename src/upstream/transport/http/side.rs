@@ -160,9 +160,6 @@ impl Inner {
                         session = self.renew(&session).await.map_err(|fault| down(fault.to_string()))?;
                         continue;
                     }
-                    if matches!(rejected.status, StatusCode::UNAUTHORIZED) {
-                        self.refused(&session, &rejected.fault);
-                    }
                     if rejected.ours {
                         return result_of(&body);
                     }

@@ -279,14 +279,11 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
         Judged::End(End::Lost { sent, note: rejected.fault.clone() })
     };
     match rejected.status {
-        StatusCode::UNAUTHORIZED => {
-            http.refused(session, &rejected.fault);
-            own()
-        }
-        // With our id it is about this call; without, about us.
-        StatusCode::FORBIDDEN if !rejected.ours => {
-            http.refused(session, &rejected.fault);
-            own()
+        // One call's right is not the upstream's: a tool may ask for more than the session did. Whether we are
+        // let in at all is the handshake's to say.
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if !rejected.ours => {
+            let note = format!("the server refused this call, perhaps for its credential: {}", rejected.fault);
+            Judged::End(End::Lost { sent: false, note })
         }
         StatusCode::NOT_FOUND
             if session.id.is_some() && (!rejected.ours || rejected.code == Some(SESSION_NOT_FOUND)) =>

@@ -75,12 +75,26 @@ async fn c07_a_401_is_final_until_a_restart() {
     }
 }
 
+/// C07: refused calls are told with their cause and sent once; the upstream is not given up for them.
 #[tokio::test]
-async fn c07_a_401_in_mid_life_is_final_too() {
-    let server = Hostile::new(modern(|_| answer("401 Unauthorized", "www-authenticate: Bearer\r\n", ""))).await;
-    let rig = Rig::up(config(&server.url())).await;
-    rig.serve("t", "{}").await.lost(false, "HTTP 401 Unauthorized; WWW-Authenticate: Bearer");
-    rig.event("it is final", |event| matches!(event, LinkEvent::Final { .. })).await;
+async fn c07_a_call_that_is_refused_costs_that_call_alone() {
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        let server = Hostile::new(modern(move |seen| match seen.is_of("fine") {
+            true => result(seen, "{}"),
+            false => answer(status, "www-authenticate: Bearer scope=\"more\"\r\n", ""),
+        }))
+        .await;
+        let rig = Rig::up(config(&server.url())).await;
+        let ended = rig.serve("t", "{}").await;
+        ended.lost(false, "the server refused this call, perhaps for its credential");
+        ended.lost(false, &format!("HTTP {status}; WWW-Authenticate: Bearer scope=\"more\""));
+        let ask = rig.http.ask("tools/list", None, Duration::from_secs(5)).await;
+        assert!(matches!(&ask, Err(AskError::Down(fault)) if fault.contains(status)), "{ask:?}");
+        rig.serve("fine", "{}").await.completed();
+        assert_eq!(server.calls().len(), 2);
+        let events = rig.events();
+        assert!(events.iter().all(|event| matches!(event, LinkEvent::Up { .. })), "{events:?}");
+    }
 }
 
 /// C07: a simulated hour against a port where nobody listens.
