@@ -1,8 +1,10 @@
 //! What is sent beside the calls: list fetches, cancels, answers to a server's questions, the session's end.
 //!
-//! At most [`ASKS`] requests and [`NOTES`] notices are under way at once; none of them holds a slot. An ask
-//! beyond that waits within its own time limit, a notice is sent in its turn or given up after
-//! [`NOTE_LIMIT`], an answer to a server beyond it is dropped.
+//! None of it holds a slot, and each kind has a lane of its own, so that none waits behind another. At most
+//! [`ASKS`] requests are under way at once; one beyond that waits within its own time limit. Of answers to the
+//! server's questions, [`ANSWERS`]; one beyond is dropped. Of cancels, [`CANCELS`], which is one for each call
+//! that may run: only where the server leaves cancels unanswered for longer than their calls keep their slots
+//! does one wait. Whatever is not sent within [`NOTE_LIMIT`] is given up.
 
 use super::Inner;
 use super::client::Client;
@@ -25,7 +27,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 const ASKS: usize = 4;
-const NOTES: usize = 4;
+const ANSWERS: usize = 4;
+/// The hard ceiling on running calls (rule R21).
+const CANCELS: usize = 4096;
 /// Connections kept between requests.
 const KEPT: usize = 2;
 /// How long a notice may take, its wait for a turn included.
@@ -34,7 +38,8 @@ const NOTE_LIMIT: Duration = Duration::from_secs(5);
 /// See the module's documentation.
 pub(super) struct Side {
     asks: Semaphore,
-    notes: Arc<Semaphore>,
+    answers: Arc<Semaphore>,
+    cancels: Arc<Semaphore>,
     kept: Mutex<Vec<Client>>,
     reaping: AtomicBool,
 }
@@ -43,7 +48,8 @@ impl Side {
     pub(super) fn new() -> Side {
         Side {
             asks: Semaphore::new(ASKS),
-            notes: Arc::new(Semaphore::new(NOTES)),
+            answers: Arc::new(Semaphore::new(ANSWERS)),
+            cancels: Arc::new(Semaphore::new(CANCELS)),
             kept: Mutex::new(Vec::with_capacity(KEPT)),
             reaping: AtomicBool::new(false),
         }
@@ -78,10 +84,10 @@ impl Side {
                 .into_bytes();
         quote_into(why.text(), &mut body);
         body.extend_from_slice(b"}}");
-        let notes = self.notes.clone();
+        let cancels = self.cancels.clone();
         let (http, session) = (http.clone(), session.clone());
         http.clone().pool.home().spawn(tokio::time::timeout(NOTE_LIMIT, async move {
-            let _turn = notes.acquire_owned().await;
+            let _turn = cancels.acquire_owned().await;
             http.post(&session, body.into()).await;
         }));
     }
@@ -90,7 +96,7 @@ impl Side {
     pub(super) fn answer(&self, http: &Arc<Inner>, session: Option<&Arc<Session>>, id: &str, method: &str) {
         // Modern servers ask nothing, and an answer outside a session has nowhere to go.
         let Some(session) = session.filter(|session| session.era == Era::Legacy).cloned() else { return };
-        let Ok(turn) = self.notes.clone().try_acquire_owned() else { return };
+        let Ok(turn) = self.answers.clone().try_acquire_owned() else { return };
         let body = match method {
             method::PING => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
             _ => format!(

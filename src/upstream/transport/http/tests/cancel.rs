@@ -114,7 +114,7 @@ async fn r07_a_reset_frees_what_is_held() {
 }
 
 #[tokio::test]
-async fn a_legacy_cancel_is_a_notice_with_the_id_used_there_and_the_slot_waits_for_the_answer() {
+async fn c04_a_legacy_cancel_is_a_notice_with_the_id_used_there_and_the_slot_waits_for_the_answer() {
     let gate = Arc::new(Notify::new());
     let told = gate.clone();
     let server = Hostile::new(legacy(move |seen| match &*seen.method() {
@@ -141,6 +141,26 @@ async fn a_legacy_cancel_is_a_notice_with_the_id_used_there_and_the_slot_waits_f
     assert_eq!(rig.http.report().late, 1);
     let notices = server.seen().iter().filter(|seen| seen.method() == "notifications/cancelled").count();
     assert_eq!(notices, 1, "a second stop asks nothing anew");
+}
+
+/// C04: a cancel waits for nothing: neither for other cancels that the server leaves unanswered, nor for lists.
+#[tokio::test]
+async fn c04_a_cancel_waits_for_no_list_and_no_other_cancel() {
+    let server = Hostile::new(legacy(|_| Do::Hang)).await;
+    let rig = Rig::up(config(&server.url())).await;
+    let limit = Duration::from_secs(60);
+    let asks: Vec<_> = (0..8).map(|_| tokio::spawn(rig.http.ask("tools/list", None, limit))).collect();
+    let count = |seen: &[Seen], method: &str| seen.iter().filter(|seen| seen.method() == method).count();
+    server.until("four lists are asked for", |seen, _| count(seen, "tools/list") == 4).await;
+    let calls: Vec<_> = (0..20).map(|_| rig.begin("t", "{}")).collect();
+    server.until("all run", |seen, _| count(seen, "tools/call") == 20).await;
+    for call in &calls {
+        cancel(&rig, call);
+    }
+    let begun = Instant::now();
+    server.until("all notices come", |seen, _| count(seen, "notifications/cancelled") == 20).await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "nothing had to be given up first");
+    asks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]
