@@ -235,10 +235,18 @@ impl ResultParts {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Answers that were looked at on this thread, so that a test sees what is not.
+    pub(crate) static ANSWERS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Turns an upstream's answer into the caller's: its id back, a note of forebay's in `_meta`.
 ///
 /// None if the line is no valid answer.
 pub fn answer(line: &[u8], upstream_era: Era, form: &ReplyForm, note: &CallNote<'_>) -> Option<(Bytes, AnswerKind)> {
+    #[cfg(test)]
+    ANSWERS.set(ANSWERS.get() + 1);
     let text = std::str::from_utf8(line).ok()?;
     let found = Answer::read(text).ok()?;
     let id = found.id?;

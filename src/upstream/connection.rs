@@ -5,7 +5,7 @@
 //! it, a panic included, dropping the slot tells the actor, so a slot cannot leak.
 
 use super::shared::UpstreamShared;
-use crate::call::{Call, Ending};
+use crate::call::{Call, Ending, State};
 use crate::outcome::{Outcome, Scope};
 use crate::protocol::splice::{self, AnswerKind, CallNote};
 use crate::protocol::version::Era;
@@ -211,6 +211,10 @@ impl Run {
     }
 
     fn end_answered(&self, message: &[u8], era: Era) -> bool {
+        // Nobody waits for an answer that comes late: it is not even read.
+        if self.call.ticket.state() == State::Finished {
+            return false;
+        }
         let now = Instant::now();
         let (queued, running) = self.call.times(now);
         let mut call_id = Vec::with_capacity(20);

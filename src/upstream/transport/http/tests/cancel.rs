@@ -136,8 +136,10 @@ async fn c04_a_legacy_cancel_is_a_notice_with_the_id_used_there_and_the_slot_wai
     assert!(notice.body.contains(&format!(r#""requestId":{},"#, started.call.id.seq())), "{}", notice.body);
     assert_eq!(rig.slots_back(), 0);
     rig.http.stop(started.run, StopReason::Shutdown);
+    let before = crate::protocol::splice::ANSWERS.get();
     gate.notify_one();
     assert!(matches!(rig.slot(started.run).await, How::Answered));
+    assert_eq!(crate::protocol::splice::ANSWERS.get(), before, "a late answer is not even read");
     assert_eq!(rig.http.report().late, 1);
     let notices = server.seen().iter().filter(|seen| seen.method() == "notifications/cancelled").count();
     assert_eq!(notices, 1, "a second stop asks nothing anew");
