@@ -184,6 +184,8 @@ struct ResultParts {
     meta: Option<(Span, Option<bool>)>,
     is_error: bool,
     typed: bool,
+    /// Its members are too many, occur twice or cannot be read: nothing is put into it.
+    sealed: bool,
 }
 
 impl Answer {
@@ -195,8 +197,16 @@ impl Answer {
                 "id" => answer.id = Some(scanner.value()?),
                 "error" => answer.error = Some(scanner.value()?),
                 "result" if scanner.peek() == Some(b'{') => {
+                    let mark = scanner.mark();
                     let mut parts = ResultParts::default();
-                    answer.result = Some(scanner.object(|scanner, key| parts.member(scanner, key))?);
+                    let mut read = scanner.object(|scanner, key| parts.member(scanner, key));
+                    if read.is_err() {
+                        // What cannot be written into passes as it came; all that is asked of it is `isError`.
+                        scanner.rewind(mark);
+                        parts = ResultParts { sealed: true, ..ResultParts::default() };
+                        read = scanner.loose_object(|scanner, key| parts.member(scanner, key));
+                    }
+                    answer.result = Some(read?);
                     answer.result_object = Some(parts);
                 }
                 "result" => answer.result = Some(scanner.value()?),
@@ -268,6 +278,8 @@ pub fn answer(line: &[u8], upstream_era: Era, form: &ReplyForm, note: &CallNote<
     let mut is_error = false;
     if let Some(parts) = &found.result_object {
         is_error = parts.is_error;
+    }
+    if let Some(parts) = found.result_object.filter(|parts| !parts.sealed) {
         let mut head: Text = SmallVec::new();
         match parts.meta {
             Some((meta, Some(filled))) => {
@@ -479,6 +491,27 @@ mod tests {
         );
         let (text, _) = answered(r#"{"jsonrpc":"2.0","id":9,"result":null}"#, &form, Era::Legacy).unwrap();
         assert_eq!(text, r#"{"jsonrpc":"2.0","id":1,"result":null}"#);
+    }
+
+    #[test]
+    fn a_result_that_cannot_be_written_into_passes_as_it_came() {
+        let many: Vec<_> = (0..300).map(|n| format!("\"k{n}\": {n}")).collect();
+        for result in [
+            r#"{"isError":true,"a":1,"a":1.10,"_meta":{}}"#.to_owned(),
+            r#"{"\ud800": "\udfff","isError":true}"#.to_owned(),
+            r#"{"_meta":{"a":1},"isError" : true,"_meta":{"b":2}}"#.to_owned(),
+            format!("{{{}, \"isError\":true}}", many.join(", ")),
+        ] {
+            let line = format!(r#"{{"result":{result},"id":9,"jsonrpc":"2.0"}}"#);
+            let form = ReplyForm::JsonRpc { id: Bytes::from_static(b"1"), era: Era::Modern };
+            let (text, kind) = answered(&line, &form, Era::Legacy).unwrap();
+            assert_eq!(kind, AnswerKind::Result { is_error: true });
+            assert_eq!(text, format!(r#"{{"result":{result},"id":1,"jsonrpc":"2.0"}}"#));
+            let (text, _) = answered(&line, &ReplyForm::Result, Era::Modern).unwrap();
+            assert_eq!(text, result);
+        }
+        let broken = r#"{"result":{"a":1,"a":},"id":9,"jsonrpc":"2.0"}"#;
+        assert!(answered(broken, &ReplyForm::Result, Era::Modern).is_none());
     }
 
     #[test]

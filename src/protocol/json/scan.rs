@@ -57,8 +57,22 @@ impl<'a> Scanner<'a> {
 
     /// Reads one object. `member` is given each key and must consume its value, by [`Scanner::value`] or by
     /// [`Scanner::object`]. A key that occurs twice is a fault.
-    pub fn object(
+    pub fn object(&mut self, member: impl FnMut(&mut Self, &Cow<'a, str>) -> Result<(), Fault>) -> Result<Span, Fault> {
+        self.members(true, member)
+    }
+
+    /// As [`Scanner::object`], for one that is only looked at and never written anew: any number of members,
+    /// keys that occur twice, and keys that are no Unicode text, which are given as empty.
+    pub fn loose_object(
         &mut self,
+        member: impl FnMut(&mut Self, &Cow<'a, str>) -> Result<(), Fault>,
+    ) -> Result<Span, Fault> {
+        self.members(false, member)
+    }
+
+    fn members(
+        &mut self,
+        strict: bool,
         mut member: impl FnMut(&mut Self, &Cow<'a, str>) -> Result<(), Fault>,
     ) -> Result<Span, Fault> {
         self.blanks();
@@ -79,7 +93,7 @@ impl<'a> Scanner<'a> {
             self.at += 1;
         } else {
             loop {
-                let key = self.key()?;
+                let key = self.key(strict)?;
                 if keys.contains(&key) {
                     return Err(Fault::Duplicate(key.chars().take(100).collect()));
                 }
@@ -90,7 +104,9 @@ impl<'a> Scanner<'a> {
                 self.expect(b':', "expected `:`")?;
                 self.blanks();
                 member(self, &key)?;
-                keys.push(key);
+                if strict {
+                    keys.push(key);
+                }
                 self.blanks();
                 match self.next() {
                     Some(b',') => self.blanks(),
@@ -197,7 +213,7 @@ impl<'a> Scanner<'a> {
         &self.text[span.range()]
     }
 
-    fn key(&mut self) -> Result<Cow<'a, str>, Fault> {
+    fn key(&mut self, strict: bool) -> Result<Cow<'a, str>, Fault> {
         let start = self.at;
         if self.peek() != Some(b'"') {
             return Err(self.wrong("expected a key"));
@@ -205,7 +221,11 @@ impl<'a> Scanner<'a> {
         if !self.string()? {
             return Ok(Cow::Borrowed(&self.text[start + 1..self.at - 1]));
         }
-        super::unquote(&self.text[start..self.at]).ok_or(Fault::Syntax { what: "the key cannot be read", at: start })
+        match super::unquote(&self.text[start..self.at]) {
+            Some(key) => Ok(key),
+            None if strict => Err(Fault::Syntax { what: "the key cannot be read", at: start }),
+            None => Ok(Cow::Borrowed("")),
+        }
     }
 
     /// A key that nobody asks for, and its colon.

@@ -162,6 +162,21 @@ async fn numbers_and_unknown_fields_pass_as_they_came() {
     assert!(server.calls()[0].body.contains(arguments));
 }
 
+/// C24: what a caller's JSON reader may well take is not ours to refuse.
+#[tokio::test]
+async fn c24_a_result_that_cannot_be_annotated_passes_byte_for_byte() {
+    let many: Vec<_> = (0..300).map(|n| format!("\"k{n}\": {n}")).collect();
+    for text in
+        [r#"{"a":1,"a":1.10}"#.to_owned(), r#"{"\ud800":"\udc00"}"#.to_owned(), format!("{{{}}}", many.join(", "))]
+    {
+        let sent = text.clone();
+        let server = Hostile::new(modern(move |seen| result(seen, &sent))).await;
+        let rig = Rig::up(config(&server.url())).await;
+        let ended = rig.serve("t", "{}").await;
+        assert_eq!(ended.completed(), format!(r#"{{"jsonrpc":"2.0","id":"mine","result":{text}}}"#));
+    }
+}
+
 #[tokio::test]
 async fn an_answer_with_another_id_goes_to_nobody() {
     let server = Hostile::new(modern(|_| Do::Write(vec![json(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)]))).await;

@@ -1,6 +1,7 @@
 //! Children that print what is no message, too much of it, or broken messages.
 
 use super::rig::*;
+use crate::call::Answer;
 
 #[tokio::test]
 async fn c09_a_child_that_floods_its_standard_error_is_answered_at_once() {
@@ -14,6 +15,28 @@ async fn c09_a_child_that_floods_its_standard_error_is_answered_at_once() {
     let report = house.stdio.report();
     assert_eq!(report.stderr.last().unwrap(), "last words");
     assert!(report.stderr.iter().all(|line| line.len() <= 4096));
+}
+
+/// C24: what a caller's JSON reader may well take is not ours to refuse.
+#[tokio::test]
+async fn c24_a_result_that_cannot_be_annotated_passes_byte_for_byte() {
+    let house = Setup::new(&[]).up().await;
+    let many: Vec<_> = (0..300).map(|n| format!("\"k{n}\": {n}")).collect();
+    for result in
+        [r#"{"a":1,"a":1.10}"#.to_owned(), r#"{"\ud800":"\udc00"}"#.to_owned(), format!("{{{}}}", many.join(", "))]
+    {
+        let (held, run) = house.start("hold", json!({"key": "k"}));
+        let id = house.stdio.inner.pool.lock().find(run).unwrap().1.0;
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+        let (_, raw) = house.start("raw", json!({ "line": line }));
+        let ending = ended(&held).await;
+        assert_eq!(ending.outcome, Outcome::Completed { is_error: false });
+        let Answer::Upstream(bytes) = &ending.answer else { panic!() };
+        assert_eq!(bytes, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#).as_bytes());
+        house.freed(run, "answered").await;
+        house.freed(raw, "answered").await;
+    }
+    house.close().await;
 }
 
 #[tokio::test]
