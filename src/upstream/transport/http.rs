@@ -25,7 +25,7 @@ use self::pool::{Order, Pool};
 use self::side::Side;
 use self::stale::Stale;
 use self::unusable::Unusable;
-use self::wire::Dialer;
+use self::wire::{Dialer, Trust};
 use super::super::connection::{AskError, Connection, Report, Run, RunId, ServerInfo, StopReason};
 use super::super::shared::UpstreamShared;
 use crate::call::Call;
@@ -126,11 +126,7 @@ impl Http {
 
 fn place(target: &HttpTarget, tls: Option<Arc<ClientConfig>>) -> Result<(Endpoint, Dialer), String> {
     let endpoint = Endpoint::new(target).map_err(|fault| fault.to_string())?;
-    let tls = match (endpoint.https, tls) {
-        (false, _) => None,
-        (true, Some(given)) => Some(given),
-        (true, None) => Some(wire::native_tls()?),
-    };
+    let tls = endpoint.https.then(|| tls.map_or(Trust::Machine, Trust::Given));
     let dialer = Dialer::new(&endpoint.host, endpoint.port, tls)?;
     Ok((endpoint, dialer))
 }

@@ -5,12 +5,13 @@
 use rustix::net::RecvFlags;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -21,7 +22,16 @@ pub(super) struct Dialer {
     /// Without the brackets of an IPv6 address.
     host: Box<str>,
     port: u16,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<(Trust, ServerName<'static>)>,
+}
+
+/// Whose certificates are believed.
+pub(super) enum Trust {
+    /// The roots of this machine. They are read at the first connect that needs them: it takes a good deal of
+    /// work, which must not hold up the start of a daemon with many upstreams.
+    Machine,
+    /// Given ones.
+    Given(Arc<ClientConfig>),
 }
 
 /// Why there is no connection. No byte of a request has been sent.
@@ -31,6 +41,8 @@ pub(super) enum DialError {
     Connect { to: String, source: io::Error },
     #[error("TLS with {to}: {source}")]
     Tls { to: String, source: io::Error },
+    #[error("TLS with {to}: {why}")]
+    Roots { to: String, why: String },
     #[error("connect to {to}: nothing within {after:?}")]
     TimedOut { to: String, after: Duration },
     #[error("speak HTTP with {to}: {why}")]
@@ -39,13 +51,13 @@ pub(super) enum DialError {
 
 impl Dialer {
     /// `tls` is given for https.
-    pub(super) fn new(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> Result<Dialer, String> {
+    pub(super) fn new(host: &str, port: u16, tls: Option<Trust>) -> Result<Dialer, String> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let tls = match tls {
-            Some(config) => {
+            Some(trust) => {
                 let name = ServerName::try_from(host.to_owned())
                     .map_err(|_| format!("`{host}` is no name that a certificate can be checked against"))?;
-                Some((TlsConnector::from(config), name))
+                Some((trust, name))
             }
             None => None,
         };
@@ -66,10 +78,18 @@ impl Dialer {
     }
 
     async fn connect(&self) -> Result<Stream, DialError> {
+        let connector = match &self.tls {
+            None => None,
+            Some((Trust::Given(config), name)) => Some((TlsConnector::from(config.clone()), name)),
+            Some((Trust::Machine, name)) => {
+                let config = native_tls().await.map_err(|why| DialError::Roots { to: self.to(), why })?;
+                Some((TlsConnector::from(config), name))
+            }
+        };
         let connect = |source| DialError::Connect { to: self.to(), source };
         let tcp = TcpStream::connect((&*self.host, self.port)).await.map_err(connect)?;
         tcp.set_nodelay(true).map_err(connect)?;
-        let io = match &self.tls {
+        let io = match connector {
             None => Io::Plain(tcp),
             Some((connector, name)) => match connector.connect(name.clone(), tcp).await {
                 Ok(stream) => Io::Tls(Box::new(stream)),
@@ -80,21 +100,28 @@ impl Dialer {
     }
 }
 
-/// The certificates of this machine, loaded once a process.
-pub(super) fn native_tls() -> Result<Arc<ClientConfig>, String> {
-    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| {
-            let found = rustls_native_certs::load_native_certs();
-            let mut roots = RootCertStore::empty();
-            let (added, _) = roots.add_parsable_certificates(found.certs);
-            if added == 0 {
-                let why = found.errors.first().map(|fault| format!(": {fault}")).unwrap_or_default();
-                return Err(format!("no root certificates were found on this machine{why}"));
-            }
-            tls_with(roots)
-        })
-        .clone()
+/// The certificates of this machine, loaded once a process for all who ask; a failure is tried again.
+async fn native_tls() -> Result<Arc<ClientConfig>, String> {
+    static CONFIG: OnceCell<Arc<ClientConfig>> = OnceCell::const_new();
+    let load = || async {
+        // Hundreds of files may be read.
+        let loaded = tokio::task::spawn_blocking(load_native_tls).await;
+        loaded.unwrap_or_else(|_| Err("the root certificates of this machine could not be read".into()))
+    };
+    CONFIG.get_or_try_init(load).await.cloned()
+}
+
+fn load_native_tls() -> Result<Arc<ClientConfig>, String> {
+    #[cfg(test)]
+    tests::LOADS.fetch_add(1, Relaxed);
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let why = found.errors.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+        return Err(format!("no root certificates were found on this machine{why}"));
+    }
+    tls_with(roots)
 }
 
 /// A client configuration that trusts `roots`.
@@ -232,6 +259,25 @@ mod tests {
     use super::*;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
+
+    /// How often the machine's certificates were loaded.
+    pub(super) static LOADS: AtomicU64 = AtomicU64::new(0);
+
+    /// A thousand upstreams cost no look at the certificates until one connects, and then one look.
+    #[tokio::test]
+    async fn the_machines_certificates_are_loaded_once_and_not_before_a_connect() {
+        let machine = || Dialer::new("localhost", 1, Some(Trust::Machine)).unwrap();
+        let dialers: Vec<_> = (0..1000).map(|_| machine()).collect();
+        assert_eq!(LOADS.load(Relaxed), 0);
+        let dials = dialers.iter().take(20).map(|dialer| dialer.dial(Duration::from_secs(20)));
+        for dialled in futures_util::future::join_all(dials).await {
+            assert!(dialled.is_err(), "nobody listens there");
+        }
+        // A machine without any is looked at again each time.
+        if native_tls().await.is_ok() {
+            assert_eq!(LOADS.load(Relaxed), 1);
+        }
+    }
 
     async fn pair() -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
