@@ -34,7 +34,7 @@ use crate::protocol::version::Era;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -68,6 +68,8 @@ struct Inner {
     /// The session in force is not known to serve calls.
     doubt: AtomicBool,
     handshakes: AtomicU64,
+    /// How often the end of a stream is not waited for; see [`Inner::settle`].
+    no_waits: AtomicU32,
     noise: AtomicU64,
     late: AtomicU64,
 }
@@ -117,6 +119,7 @@ impl Http {
             ids: AtomicU64::new(FIRST_OWN_ID),
             doubt: AtomicBool::new(false),
             handshakes: AtomicU64::new(0),
+            no_waits: AtomicU32::new(0),
             noise: AtomicU64::new(0),
             late: AtomicU64::new(0),
         };

@@ -19,13 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 
 /// Redirects followed for one request, all on its own origin (C36).
 const MOST_REDIRECTS: u32 = 3;
 /// Bytes of an error's body that are looked at.
 const ERROR_BODY: usize = 64 << 10;
-/// How long the handshake awaits the end of an event stream once its answer is there.
+/// How long whoever needs the connection next awaits the end of an event stream whose answer is there. Most
+/// servers end it at once, and a new connection costs more; the caller of the answer does not wait for it.
 const STREAM_END: Duration = Duration::from_millis(20);
+/// What may still come on it: comments, a last event.
+const TAIL_BYTES: usize = 4 << 10;
+/// After a wait in vain, so many connections are given up without one.
+const NO_WAITS: u32 = 7;
 
 /// One request to be sent.
 pub(super) struct Outgoing<'a> {
@@ -56,24 +62,34 @@ pub(super) enum Verdict {
 pub(super) struct Tail {
     client: Client,
     body: Body,
+    /// Bytes that may still come.
+    left: usize,
 }
 
 impl Tail {
-    /// Ready at the end of the stream with the connection if it can be used again, and with none if anything
-    /// else comes.
+    /// Ready at the end of the stream with the connection if it can be used again, and with none if more than
+    /// a little comes before.
     pub(super) fn poll_end(mut self, context: &mut Context<'_>) -> Result<Option<Client>, Tail> {
-        match self.client.poll_chunk(&mut self.body, context) {
-            Poll::Pending => Err(self),
-            Poll::Ready(Ok(None)) => {
-                let gone = self.client.poll_gone(context).is_ready();
-                Ok((!gone).then_some(self.client))
+        loop {
+            match self.client.poll_chunk(&mut self.body, context) {
+                Poll::Pending => return Err(self),
+                Poll::Ready(Ok(None)) => {
+                    let gone = self.client.poll_gone(context).is_ready();
+                    return Ok((!gone).then_some(self.client));
+                }
+                Poll::Ready(Ok(Some(chunk))) if chunk.len() <= self.left => self.left -= chunk.len(),
+                Poll::Ready(Ok(Some(_)) | Err(_)) => return Ok(None),
             }
-            Poll::Ready(_) => Ok(None),
         }
     }
 
     /// Waits a little for the end.
     pub(super) async fn settle(self) -> Option<Client> {
+        self.settled().await.unwrap_or_default()
+    }
+
+    /// As [`Tail::settle`]; an error if the end did not come.
+    async fn settled(self) -> Result<Option<Client>, Elapsed> {
         let mut tail = Some(self);
         let end = poll_fn(|context| match tail.take().map(|tail| tail.poll_end(context)) {
             Some(Err(open)) => {
@@ -83,7 +99,21 @@ impl Tail {
             Some(Ok(client)) => Poll::Ready(client),
             None => Poll::Ready(None),
         });
-        tokio::time::timeout(STREAM_END, end).await.unwrap_or_default()
+        tokio::time::timeout(STREAM_END, end).await
+    }
+}
+
+impl Inner {
+    /// The connection of the last exchange for the next one, if its stream ends soon. A server whose streams
+    /// stay open is not waited for each time.
+    pub(super) async fn settle(&self, tail: Tail) -> Option<Client> {
+        if self.no_waits.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return None;
+        }
+        tail.settled().await.unwrap_or_else(|_| {
+            self.no_waits.store(NO_WAITS, Relaxed);
+            None
+        })
     }
 }
 
@@ -210,7 +240,7 @@ impl Inner {
                     }
                     for event in events.drain(..) {
                         if answer::answers(&event, id) {
-                            let tail = Some(Tail { client, body: answer.body });
+                            let tail = Some(Tail { client, body: answer.body, left: TAIL_BYTES });
                             return Verdict::Answered { message: event, headers: answer.headers, tail };
                         }
                         self.look_at(&event, session);

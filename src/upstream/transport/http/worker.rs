@@ -98,12 +98,12 @@ pub(super) async fn work(seat: Seat) {
             Next::Run(run) => run,
             Next::Retire => return,
         };
-        // A stream that has not ended by now is not waited for.
-        let mut client = match std::mem::take(&mut kept) {
-            Kept::Ready(client) => Some(client),
-            Kept::Ending(_) | Kept::Nothing => None,
+        let (mut client, tail) = match std::mem::take(&mut kept) {
+            Kept::Ready(client) => (Some(client), None),
+            Kept::Ending(tail) => (None, Some(tail)),
+            Kept::Nothing => (None, None),
         };
-        let mut end = serve(&seat, &mut client, &run).await;
+        let mut end = serve(&seat, &mut client, tail, &run).await;
         if let Some(client) = client {
             kept = Kept::Ready(client);
         } else if let End::Answer { tail, .. } = &mut end
@@ -158,7 +158,7 @@ fn finish(seat: &Seat, run: Run, end: End) -> bool {
 }
 
 /// Runs one call to its end, or until it is told to stop.
-async fn serve(seat: &Seat, client: &mut Option<Client>, run: &Run) -> End {
+async fn serve(seat: &Seat, client: &mut Option<Client>, tail: Option<Tail>, run: &Run) -> End {
     let begun = AtomicBool::new(false);
     // The session of the exchange under way, for a cancel on the legacy era.
     let using = parking_lot::Mutex::new(None::<Arc<Session>>);
@@ -166,7 +166,7 @@ async fn serve(seat: &Seat, client: &mut Option<Client>, run: &Run) -> End {
     let mut patience: Option<Pin<Box<Sleep>>> = None;
     let mut told = false;
     let stopped = {
-        let mut work = pin!(attempts(&seat.http, client, run, &begun, &using));
+        let mut work = pin!(attempts(&seat.http, client, tail, run, &begun, &using));
         poll_fn(|context| {
             match seat.cell.poll_order(context) {
                 None => {}
@@ -208,11 +208,15 @@ async fn serve(seat: &Seat, client: &mut Option<Client>, run: &Run) -> End {
 async fn attempts(
     http: &Arc<Inner>,
     client: &mut Option<Client>,
+    tail: Option<Tail>,
     run: &Run,
     begun: &AtomicBool,
     using: &parking_lot::Mutex<Option<Arc<Session>>>,
 ) -> End {
     let mut again = true;
+    if let Some(tail) = tail {
+        *client = http.settle(tail).await;
+    }
     let Ok(mut session) = http.link.session().await else { return End::HandBack };
     loop {
         // Also before it is sent again: what has ended meanwhile is not.

@@ -3,7 +3,9 @@
 use super::rig::*;
 use crate::outcome::Outcome;
 use crate::upstream::connection::{AskError, Connection, How, LinkEvent};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// C33: the upstream gets only its own credential, and no header of a caller's.
 #[tokio::test]
@@ -121,6 +123,49 @@ async fn a_stream_that_goes_on_after_its_answer_delays_nobody() {
     rig.serve("t", "{}").await.completed();
     let [first, second] = &*server.calls() else { panic!() };
     assert_ne!(first.connection, second.connection, "a connection with unread bytes is not used again");
+}
+
+/// Under load the next call is there before the stream of the last answer has ended.
+#[tokio::test]
+async fn a_stream_that_ends_a_little_after_its_answer_leaves_its_connection() {
+    let end = Arc::new(Notify::new());
+    let told = end.clone();
+    let server = Hostile::new(modern(move |seen| {
+        let event = format!("data: {}\n\n", result_text(seen, "{}"));
+        let first = chunked(&[event.as_bytes()], false).concat();
+        Do::Then(first, told.clone(), b"9\r\n: the end\r\n0\r\n\r\n".to_vec())
+    }))
+    .await;
+    let rig = Rig::up(config(&server.url())).await;
+    rig.serve("t", "{}").await.completed();
+    for _ in 0..24 {
+        let next = rig.begin("t", "{}");
+        // The worker has its run now, the answer before is with its caller, and the stream goes on.
+        tokio::task::yield_now().await;
+        end.notify_one();
+        next.ended().await.completed();
+        rig.slot(next.run).await;
+    }
+    let used: std::collections::BTreeSet<_> = server.calls().iter().map(|call| call.connection).collect();
+    assert!(used.len() < 24, "one connection a call");
+}
+
+/// A stream that never ends is waited for now and then only.
+#[tokio::test]
+async fn streams_that_stay_open_do_not_slow_every_call() {
+    let server = Hostile::new(modern(|seen| {
+        let event = format!("data: {}\n\n", result_text(seen, "{}"));
+        Do::Write(chunked(&[event.as_bytes()], false))
+    }))
+    .await;
+    let rig = Rig::up(config(&server.url())).await;
+    for _ in 0..17 {
+        rig.serve("t", "{}").await.completed();
+    }
+    // Waits at the 2nd, the 10th and, now due, the 18th.
+    assert_eq!(rig.http.inner.no_waits.load(std::sync::atomic::Ordering::Relaxed), 0);
+    rig.serve("t", "{}").await.completed();
+    assert_eq!(rig.http.inner.no_waits.load(std::sync::atomic::Ordering::Relaxed), 7);
 }
 
 /// C20: over the wire, and an answer that cannot be read is told with the upstream's name.

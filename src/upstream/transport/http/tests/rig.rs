@@ -302,6 +302,8 @@ pub(super) enum Do {
     Hang,
     /// Answers when told so.
     When(Arc<Notify>, Vec<u8>),
+    /// Writes the first at once, the second when told so.
+    Then(Vec<u8>, Arc<Notify>, Vec<u8>),
 }
 
 type Script = dyn Fn(&Seen) -> Do + Send + Sync;
@@ -435,6 +437,16 @@ where
             Do::Write(pieces) => (pieces, false),
             Do::WriteAndClose(pieces) => (pieces, true),
             Do::Hang => (Vec::new(), false),
+            Do::Then(first, told, rest) => {
+                if socket.write_all(&first).await.is_err() {
+                    break;
+                }
+                tokio::select! {
+                    () = told.notified() => {}
+                    _ = socket.read_u8() => break,
+                }
+                (vec![rest], false)
+            }
             Do::When(told, bytes) => {
                 tokio::select! {
                     () = told.notified() => {}
