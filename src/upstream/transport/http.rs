@@ -10,6 +10,7 @@ mod exchange;
 mod handshake;
 mod link;
 mod pool;
+mod redact;
 mod side;
 mod stale;
 mod unusable;

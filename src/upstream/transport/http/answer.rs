@@ -1,5 +1,6 @@
 //! What an upstream's answer says, judged from its status, its headers and its bytes. No I/O.
 
+use super::redact::Redactor;
 use crate::protocol::incoming::{self, Incoming};
 use crate::protocol::json::{members, unquote};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -32,11 +33,11 @@ pub(super) struct Rejected {
 }
 
 /// The form of an answer's body, by its headers.
-pub(super) fn form(headers: &HeaderMap) -> Result<Form, String> {
+pub(super) fn form(headers: &HeaderMap, secrets: &Redactor) -> Result<Form, String> {
     if let Some(coding) = headers.get(CONTENT_ENCODING)
         && !coding.as_bytes().eq_ignore_ascii_case(b"identity")
     {
-        let coding = clean(&String::from_utf8_lossy(coding.as_bytes()), 40);
+        let coding = secrets.clean(&String::from_utf8_lossy(coding.as_bytes()), 40);
         return Err(format!("it answered with the content coding {coding}, which it was not asked for"));
     }
     // A body that does not say what it is, is read as JSON or not at all.
@@ -49,13 +50,13 @@ pub(super) fn form(headers: &HeaderMap) -> Result<Form, String> {
     } else if essence.eq_ignore_ascii_case("text/event-stream") {
         Form::Events
     } else {
-        return Err(format!("it answered with {} instead of JSON or an event stream", clean(essence, 60)));
+        return Err(format!("it answered with {} instead of JSON or an event stream", secrets.clean(essence, 60)));
     };
     for parameter in parts {
         let Some((key, value)) = parameter.split_once('=') else { continue };
         let value = value.trim().trim_matches('"');
         if key.trim().eq_ignore_ascii_case("charset") && !value.eq_ignore_ascii_case("utf-8") {
-            return Err(format!("it answered in the charset {}, which is not UTF-8", clean(value, 40)));
+            return Err(format!("it answered in the charset {}, which is not UTF-8", secrets.clean(value, 40)));
         }
     }
     Ok(form)
@@ -94,8 +95,14 @@ pub(super) fn is_nothing(body: &[u8]) -> bool {
     body.is_empty() || body == b"null"
 }
 
-/// Judges an HTTP error by its head and as much of its body as was read.
-pub(super) fn rejected(status: StatusCode, headers: &HeaderMap, body: &[u8], id: Option<u64>) -> Rejected {
+/// Judges an HTTP error by its head and as much of its body as was read. What it says is told without `secrets`.
+pub(super) fn rejected(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    id: Option<u64>,
+    secrets: &Redactor,
+) -> Rejected {
     let mut fault = format!("HTTP {}", status.as_u16());
     if let Some(reason) = status.canonical_reason() {
         fault.push(' ');
@@ -109,16 +116,16 @@ pub(super) fn rejected(status: StatusCode, headers: &HeaderMap, body: &[u8], id:
             let path = path.find('/').map_or("", |slash| &path[slash..]);
             let path = path.split(['?', '#']).next().unwrap_or("");
             if !path.is_empty() {
-                fault.push_str(&format!(" (it points to {})", clean(path, 100)));
+                fault.push_str(&format!(" (it points to {})", secrets.clean(path, 100)));
             }
         }
     }
-    if let Some(asks) = text_of(headers, &WWW_AUTHENTICATE) {
+    if let Some(asks) = text_of(headers, &WWW_AUTHENTICATE, secrets) {
         fault.push_str(&format!("; WWW-Authenticate: {asks}"));
     }
     let mut rejected =
         Rejected { status, fault, ours: false, code: None, supported: Vec::new(), retry_after: retry_after(headers) };
-    let read = match form(headers) {
+    let read = match form(headers, secrets) {
         Ok(Form::Json) => std::str::from_utf8(body).ok().and_then(|text| members(text).ok()),
         Ok(Form::Events) | Err(_) => None,
     };
@@ -127,7 +134,7 @@ pub(super) fn rejected(status: StatusCode, headers: &HeaderMap, body: &[u8], id:
     rejected.code = error.get("code").and_then(|raw| raw.parse().ok());
     rejected.ours = id.is_some() && read.get("id").and_then(incoming::number) == id && rejected.code.is_some();
     if let Some(message) = error.get("message").and_then(unquote) {
-        rejected.fault.push_str(&format!(": {}", clean(&message, 200)));
+        rejected.fault.push_str(&format!(": {}", secrets.clean(&message, 200)));
     }
     let supported = error.get("data").and_then(|raw| members(raw).ok()).and_then(|data| data.get("supported"));
     rejected.supported = supported.and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
@@ -149,8 +156,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(rest.min(LONGEST_REST))
 }
 
-fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    headers.get(name).map(|value| clean(&String::from_utf8_lossy(value.as_bytes()), 200))
+fn text_of(headers: &HeaderMap, name: &HeaderName, secrets: &Redactor) -> Option<String> {
+    headers.get(name).map(|value| secrets.clean(&String::from_utf8_lossy(value.as_bytes()), 200))
 }
 
 /// A server's text as one short line.
@@ -175,7 +182,7 @@ mod tests {
     /// C20: media types are compared without case and parameters.
     #[test]
     fn c20_media_types_are_compared_without_case_and_parameters() {
-        let form = |text: &str| super::form(&headers(&[(CONTENT_TYPE, text)]));
+        let form = |text: &str| super::form(&headers(&[(CONTENT_TYPE, text)]), &Redactor::default());
         assert_eq!(form("application/json; charset=utf-8"), Ok(Form::Json));
         assert_eq!(form("Application/JSON"), Ok(Form::Json));
         assert_eq!(form("application/json;Charset=\"UTF-8\";x"), Ok(Form::Json));
@@ -183,13 +190,13 @@ mod tests {
         assert!(form("application/json;charset=latin1").unwrap_err().contains("latin1"));
         assert!(form("text/html").unwrap_err().contains("text/html"));
         assert!(form("application/jsonx").is_err());
-        assert_eq!(super::form(&HeaderMap::new()), Ok(Form::Json));
+        assert_eq!(super::form(&HeaderMap::new(), &Redactor::default()), Ok(Form::Json));
     }
 
     /// C21: an unknown coding is an error.
     #[test]
     fn c21_a_coding_that_was_not_asked_for_is_an_error() {
-        let form = |text: &str| super::form(&headers(&[(CONTENT_ENCODING, text)]));
+        let form = |text: &str| super::form(&headers(&[(CONTENT_ENCODING, text)]), &Redactor::default());
         assert!(form("br").unwrap_err().contains("br"));
         assert!(form("gzip, identity").is_err());
         assert_eq!(form("identity"), Ok(Form::Json));
@@ -224,14 +231,14 @@ mod tests {
     fn an_error_body_is_ours_by_its_id_only() {
         let json = headers(&[(CONTENT_TYPE, "application/json")]);
         let body = br#"{"jsonrpc":"2.0","id":7,"error":{"code":-32022,"message":"a\nb","data":{"supported":["x"]}}}"#;
-        let found = rejected(StatusCode::BAD_REQUEST, &json, body, Some(7));
+        let found = rejected(StatusCode::BAD_REQUEST, &json, body, Some(7), &Redactor::default());
         assert!(found.ours);
         assert_eq!((found.code, &*found.supported), (Some(-32022), ["x".to_owned()].as_slice()));
         assert_eq!(found.fault, "HTTP 400 Bad Request: a b");
-        let found = rejected(StatusCode::BAD_REQUEST, &json, body, Some(8));
+        let found = rejected(StatusCode::BAD_REQUEST, &json, body, Some(8), &Redactor::default());
         assert!(!found.ours);
         let html = headers(&[(CONTENT_TYPE, "text/html")]);
-        assert_eq!(rejected(StatusCode::BAD_REQUEST, &html, body, Some(7)).code, None);
+        assert_eq!(rejected(StatusCode::BAD_REQUEST, &html, body, Some(7), &Redactor::default()).code, None);
     }
 
     #[test]
@@ -247,7 +254,7 @@ mod tests {
     #[test]
     fn c36_a_redirected_post_is_told_with_its_likely_cause() {
         let to = headers(&[(LOCATION, "http://other.example/mcp/?token=CANARY")]);
-        let fault = rejected(StatusCode::FOUND, &to, b"", None).fault;
+        let fault = rejected(StatusCode::FOUND, &to, b"", None, &Redactor::default()).fault;
         assert!(fault.contains("trailing slash") && fault.contains("/mcp/") && !fault.contains("CANARY"), "{fault}");
     }
 }

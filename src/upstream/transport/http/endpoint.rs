@@ -1,6 +1,7 @@
 //! Where an upstream is, and the headers of every request to it, built from scratch: no header of a caller
 //! ever travels.
 
+use super::redact::Redactor;
 use crate::config::HttpTarget;
 use crate::protocol::method;
 use crate::protocol::version::Era;
@@ -46,6 +47,8 @@ pub(super) struct Endpoint {
     pub(super) path: Uri,
     /// host, content-type, accept and the configured headers.
     common: HeaderMap,
+    /// What of it must not come back in a server's words.
+    pub(super) secrets: Redactor,
 }
 
 /// Why an address or a header cannot be used.
@@ -95,7 +98,8 @@ impl Endpoint {
             value.set_sensitive(true);
             common.append(name.clone(), value);
         }
-        Ok(Endpoint { https, host, port, path: origin_form(target.url.path_and_query()), common })
+        let (path, secrets) = (origin_form(target.url.path_and_query()), Redactor::new(target));
+        Ok(Endpoint { https, host, port, path, common, secrets })
     }
 
     /// Headers of a request outside any session: `initialize`.
@@ -122,7 +126,10 @@ impl Endpoint {
 
     /// Where a redirect leads on this same origin, or why it is not followed.
     pub(super) fn redirect(&self, from: &Uri, location: &str) -> Result<Uri, String> {
-        let elsewhere = || format!("a redirect to another origin ({}) is not followed", location_origin(location));
+        let elsewhere = || {
+            let origin = self.secrets.clean(&location_origin(location), 100);
+            format!("a redirect to another origin ({origin}) is not followed")
+        };
         if let Ok(url) = location.parse::<Uri>()
             && let (Some(scheme), Some(authority)) = (url.scheme(), url.authority())
         {

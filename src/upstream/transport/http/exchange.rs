@@ -4,7 +4,7 @@
 //! call is cancelled.
 
 use super::Inner;
-use super::answer::{self, Form, Rejected, clean};
+use super::answer::{self, Form, Rejected};
 use super::client::{Answer, Body, BodyError, Client};
 use super::link::Session;
 use crate::protocol::incoming::{self, Incoming};
@@ -175,7 +175,7 @@ impl Inner {
                 continue;
             }
             *kept = client;
-            let rejected = answer::rejected(status, &answer.headers, &body, out.id);
+            let rejected = answer::rejected(status, &answer.headers, &body, out.id, &self.endpoint.secrets);
             return Verdict::Rejected { rejected, body };
         }
     }
@@ -203,7 +203,7 @@ impl Inner {
             }
             return Verdict::Accepted;
         };
-        match answer::form(&answer.headers) {
+        match answer::form(&answer.headers, &self.endpoint.secrets) {
             Err(why) => failed(why),
             Ok(Form::Json) => {
                 let message = match client.collect(&mut answer.body, limit).await {
@@ -271,7 +271,7 @@ impl Inner {
 
     /// A fault with the name of the upstream whose it is.
     fn blame(&self, what: &str) -> String {
-        format!("{}: {}", self.shared.name, clean(what, 300))
+        format!("{}: {}", self.shared.name, self.endpoint.secrets.clean(what, 300))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The handshake in both eras: `server/discover` first, `initialize` where that is not understood.
 
 use super::Inner;
-use super::answer::clean;
 use super::client::Client;
 use super::endpoint::SESSION_ID;
 use super::exchange::{Outgoing, Verdict};
 use super::link::Session;
+use super::redact::Redactor;
 use crate::protocol::json::{members, unquote};
 use crate::protocol::method;
 use crate::protocol::version::{Era, LATEST_LEGACY, MODERN, SUPPORTED, meta_key};
@@ -84,7 +84,10 @@ impl Inner {
                     _ if rejected.code == Some(crate::protocol::error::UNSUPPORTED_VERSION)
                         && !rejected.supported.iter().any(|known| Era::of(known) == Some(Era::Legacy)) =>
                     {
-                        Probe::Fault(Fault::Down { fault: no_version(&rejected.supported), rest: None })
+                        Probe::Fault(Fault::Down {
+                            fault: no_version(&rejected.supported, &self.endpoint.secrets),
+                            rest: None,
+                        })
                     }
                     _ => Probe::Legacy,
                 };
@@ -102,7 +105,7 @@ impl Inner {
             if versions.iter().any(|known| Era::of(known).is_some()) {
                 return Probe::Legacy;
             }
-            return Probe::Fault(Fault::Down { fault: no_version(&versions), rest: None });
+            return Probe::Fault(Fault::Down { fault: no_version(&versions, &self.endpoint.secrets), rest: None });
         }
         let meta = result.get("_meta").and_then(|raw| members(raw).ok());
         let named = meta.as_ref().and_then(|meta| meta.get(meta_key::SERVER_INFO));
@@ -138,14 +141,17 @@ impl Inner {
             Verdict::Accepted => return Err(down("initialize was answered like a notification".into())),
         };
         let text = String::from_utf8_lossy(&message);
-        let read = members(&text).map_err(|why| down(format!("the answer to initialize cannot be read: {why}")))?;
+        let read = members(&text).map_err(|why| {
+            let why = self.endpoint.secrets.redact(&why.to_string());
+            down(format!("the answer to initialize cannot be read: {why}"))
+        })?;
         let Some(result) = read.get("result").and_then(|raw| members(raw).ok()) else {
             let error = read.get("error").unwrap_or("no result");
-            return Err(down(format!("initialize was refused: {}", clean(error, 200))));
+            return Err(down(format!("initialize was refused: {}", self.endpoint.secrets.clean(error, 200))));
         };
         let version = result.get("protocolVersion").and_then(unquote).unwrap_or_default();
         if Era::of(&version) != Some(Era::Legacy) {
-            return Err(down(no_version(&[version.into_owned()])));
+            return Err(down(no_version(&[version.into_owned()], &self.endpoint.secrets)));
         }
         let value = HeaderValue::from_str(&version).map_err(|_| down("unreadable protocolVersion".into()))?;
         let session_id = headers.get(SESSION_ID).cloned().map(|mut id| {
@@ -229,10 +235,10 @@ fn fault(rejected: super::answer::Rejected) -> Fault {
     }
 }
 
-fn no_version(theirs: &[String]) -> String {
+fn no_version(theirs: &[String], secrets: &Redactor) -> String {
     format!(
         "no common protocol version: it speaks {}, forebay {}",
-        clean(&theirs.join(", "), 100),
+        secrets.clean(&theirs.join(", "), 100),
         SUPPORTED.join(", ")
     )
 }

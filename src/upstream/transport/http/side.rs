@@ -13,6 +13,7 @@ use super::exchange::{Outgoing, Verdict};
 use super::handshake::{modern_meta, request};
 use super::link::Session;
 use super::pool::IDLE;
+use super::redact::Redactor;
 use crate::protocol::error::METHOD_NOT_FOUND;
 use crate::protocol::json::{members, quote_into, unquote};
 use crate::protocol::method::{self, TargetKey, target_key};
@@ -158,7 +159,7 @@ impl Inner {
             match verdict {
                 Verdict::Answered { message, .. } => {
                     self.worked();
-                    return result_of(&message);
+                    return result_of(&message, &self.endpoint.secrets);
                 }
                 Verdict::Rejected { rejected, body } => {
                     if rejected.status == StatusCode::NOT_FOUND && session.id.is_some() && !rejected.ours && again {
@@ -167,7 +168,7 @@ impl Inner {
                         continue;
                     }
                     if rejected.ours {
-                        return result_of(&body);
+                        return result_of(&body, &self.endpoint.secrets);
                     }
                     return Err(down(rejected.fault));
                 }
@@ -202,12 +203,12 @@ fn target_of(method: &str, params: &str) -> Option<HeaderValue> {
     members(params).ok()?.get(key).and_then(unquote).map(|text| text_value(&text))
 }
 
-fn result_of(message: &Bytes) -> Result<Bytes, AskError> {
-    let malformed = |why: String| AskError::Malformed(why);
+fn result_of(message: &Bytes, secrets: &Redactor) -> Result<Bytes, AskError> {
+    let malformed = |why: String| AskError::Malformed(secrets.redact(&why));
     let text = std::str::from_utf8(message).map_err(|_| malformed("it is not UTF-8".into()))?;
     let read = members(text).map_err(|why| malformed(why.to_string()))?;
     if let Some(error) = read.get("error") {
-        return Err(AskError::Rpc(error.into()));
+        return Err(AskError::Rpc(secrets.redact(error)));
     }
     let result = read.get("result").ok_or_else(|| malformed("it has neither result nor error".into()))?;
     Ok(message.slice_ref(result.as_bytes()))

@@ -253,3 +253,55 @@ async fn what_ended_meanwhile_is_not_sent_again() {
     assert_eq!(server.calls().len(), 1);
     assert!(!server.seen().iter().any(|seen| seen.method() == "notifications/cancelled"));
 }
+
+/// C32: what a server repeats of our credential is not shown again by us; what is the caller's passes.
+#[tokio::test]
+async fn c32_a_fault_never_repeats_a_configured_secret() {
+    let echo = |seen: &Seen| {
+        let token = seen.header("authorization").unwrap().to_owned();
+        let headers = format!("content-type: application/json\r\nwww-authenticate: Bearer error=\"{token}\"\r\n");
+        let id = if seen.is_of("ours") { seen.id() } else { "null".into() };
+        let query = seen.head.split(' ').nth(1).unwrap();
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"{token} at {query}"}}}}"#);
+        (headers, body)
+    };
+    let secret = |url: &str| {
+        let mut config = config(&format!("{url}?key=CANARY-query"));
+        let crate::config::Target::Http(target) = &mut config.target else { panic!() };
+        let value = crate::config::Secret::new("Bearer CANARY-token");
+        target.headers = vec![(http::HeaderName::from_static("authorization"), value)];
+        config
+    };
+    let server = Hostile::new(modern(move |seen| {
+        let (headers, body) = echo(seen);
+        match () {
+            () if seen.is_of("type") => answer("200 OK", &format!("content-type: {}\r\n", "CANARY-token"), ""),
+            () if seen.is_of("moved") => answer("302 Found", "location: /at/CANARY-query/\r\n", ""),
+            () if seen.method() == "tools/list" => {
+                answer("200 OK", "content-type: application/json\r\n", &body.replace("null", &seen.id()))
+            }
+            () => answer("400 Bad Request", &headers, &body),
+        }
+    }))
+    .await;
+    let rig = Rig::up(secret(&server.url())).await;
+    for tool in ["t", "type", "moved"] {
+        let ended = rig.serve(tool, "{}").await;
+        assert!(matches!(ended.outcome, crate::outcome::Outcome::Lost { .. }), "{ended:?}");
+        assert!(!ended.text.contains("CANARY") && ended.text.contains("[secret]"), "{ended:?}");
+    }
+    let ours = rig.serve("ours", "{}").await;
+    assert!(ours.text.contains("Bearer CANARY-token at /mcp?key=CANARY-query"), "the caller's own answer: {ours:?}");
+    let ask = rig.http.ask("tools/list", None, std::time::Duration::from_secs(5)).await.unwrap_err();
+    assert!(!ask.to_string().contains("CANARY"), "{ask}");
+
+    let server = Hostile::new(move |seen| {
+        let (headers, body) = echo(seen);
+        answer("403 Forbidden", &headers, &body)
+    })
+    .await;
+    let rig = Rig::new(secret(&server.url()));
+    rig.http.open();
+    let last = rig.event("it is final", |event| matches!(event, LinkEvent::Final { .. })).await;
+    assert!(!format!("{last:?}").contains("CANARY"), "{last:?}");
+}
