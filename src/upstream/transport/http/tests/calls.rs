@@ -191,7 +191,7 @@ async fn c20_c21_answers_are_read_by_what_they_say_they_are() {
 }
 
 #[tokio::test]
-async fn numbers_and_unknown_fields_pass_as_they_came() {
+async fn c24_c25_numbers_and_unknown_fields_pass_as_they_came() {
     let result = r#"{"content":[],"n":[9223372036854775807,12345678901234567890123,1.10,1E400,-0.0],"newer":{}}"#;
     let server = Hostile::new(modern(move |seen| {
         // The id last, as the TypeScript SDK writes it.
@@ -341,7 +341,7 @@ async fn asks_go_beside_the_calls() {
 }
 
 #[tokio::test]
-async fn a_legacy_servers_questions_are_answered_on_a_request_of_their_own() {
+async fn c28_a_legacy_servers_questions_are_answered_on_a_request_of_their_own() {
     let server = Hostile::new(legacy(|seen| match &*seen.method() {
         "tools/call" => {
             let ping = "data: {\"jsonrpc\":\"2.0\",\"id\":\"p1\",\"method\":\"ping\"}\n\n";
