@@ -6,6 +6,9 @@
 //! on as a [`Grant`] before anybody else can take it, so a flow that is parked cannot be overtaken by a busy
 //! upstream. No permit is ever held while waiting for the other one.
 //!
+//! A flow of a door waits in one place at most, so those who wait are bounded by the flows that have a call
+//! queued: a flow that is parked again keeps its place, and one that is no more is withdrawn.
+//!
 //! What holds after every change made under the lock:
 //! - a caller with room has no flow waiting at its own gate (all of them wait at the global one);
 //! - while the global gate has room, only upstreams that hold their share already have flows waiting there.
@@ -80,6 +83,8 @@ struct DoorState {
     held: u32,
     /// Flows at the global gate, by the order in which they were parked.
     waiting: BTreeMap<u64, Waiter>,
+    /// The place of each of its flows that waits, here or at its caller's gate.
+    places: HashMap<FlowKey, u64>,
 }
 
 #[derive(Default)]
@@ -122,7 +127,7 @@ impl Gates {
         let mut state = self.state.lock();
         state.next += 1;
         let door = Door(state.next);
-        state.doors.insert(door, DoorState { sink, held: 0, waiting: BTreeMap::new() });
+        state.doors.insert(door, DoorState { sink, held: 0, waiting: BTreeMap::new(), places: HashMap::new() });
         door
     }
 
@@ -150,19 +155,36 @@ impl Gates {
         }
         let mut state = self.state.lock();
         if !state.caller_has_room(caller) {
-            state.next += 1;
-            let place = state.next;
+            let Some(place) = state.place_for(door, flow) else { return Err(Parked) };
             let waiter = Waiter { caller: caller.clone(), flow };
             state.callers.entry(caller.id).or_default().waiting.insert(place, (door, waiter));
             return Err(Parked);
         }
         if !self.global_has_room(&state, door) {
-            state.next += 1;
-            let place = state.next;
+            let Some(place) = state.place_for(door, flow) else { return Err(Parked) };
             state.wait_global(door, place, Waiter { caller: caller.clone(), flow });
             return Err(Parked);
         }
         Ok(self.hand(&mut state, door, caller))
+    }
+
+    /// A parked flow waits no longer: it has no call any more. Nothing happens if it does not wait; a grant
+    /// that is on its way to it goes on to others.
+    pub(crate) fn withdraw(&self, door: Door, flow: FlowKey) {
+        let mut state = self.state.lock();
+        let waiter = state.remove_waiter(door, flow);
+        drop(state);
+        drop(waiter);
+    }
+
+    /// How many flows wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        let state = self.state.lock();
+        let at_callers: usize = state.callers.values().map(|caller| caller.waiting.len()).sum();
+        let at_doors: usize = state.doors.values().map(|door| door.waiting.len()).sum();
+        assert_eq!(at_callers + at_doors, state.doors.values().map(|door| door.places.len()).sum::<usize>());
+        at_callers + at_doors
     }
 
     fn store(&self, global: &Global) {
@@ -284,7 +306,9 @@ impl Gates {
     }
 
     fn grant(self: &Arc<Self>, state: &mut State, door: Door, waiter: &Waiter) {
-        let Some(sink) = state.doors.get(&door).map(|door| door.sink.clone()) else { return };
+        let Some(at) = state.doors.get_mut(&door) else { return };
+        at.places.remove(&waiter.flow);
+        let sink = at.sink.clone();
         let permits = self.hand(state, door, &waiter.caller);
         sink.grant(Grant { door, flow: waiter.flow, permits });
     }
@@ -300,6 +324,32 @@ impl State {
 
     fn held_by(&self, door: Door) -> u32 {
         self.doors.get(&door).map_or(0, |door| door.held)
+    }
+
+    /// A place at the end for a flow; none if it has one already, or if its door is gone.
+    fn place_for(&mut self, door: Door, flow: FlowKey) -> Option<u64> {
+        let places = &mut self.doors.get_mut(&door)?.places;
+        let std::collections::hash_map::Entry::Vacant(vacant) = places.entry(flow) else { return None };
+        self.next += 1;
+        vacant.insert(self.next);
+        Some(self.next)
+    }
+
+    fn remove_waiter(&mut self, door: Door, flow: FlowKey) -> Option<Waiter> {
+        let at = self.doors.get_mut(&door)?;
+        let place = at.places.remove(&flow)?;
+        if let Some(waiter) = at.waiting.remove(&place) {
+            if at.waiting.is_empty() {
+                self.ring.retain(|other| *other != door);
+            }
+            return Some(waiter);
+        }
+        let caller = self.callers.get_mut(&flow.caller)?;
+        let waiter = caller.waiting.remove(&place);
+        if caller.held == 0 && caller.waiting.is_empty() {
+            self.callers.remove(&flow.caller);
+        }
+        waiter.map(|(_, waiter)| waiter)
     }
 
     fn wait_global(&mut self, door: Door, place: u64, waiter: Waiter) {

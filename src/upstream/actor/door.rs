@@ -31,6 +31,11 @@ impl Doorkeeper {
         Some(flow)
     }
 
+    /// A flow that was parked is no more, and waits no longer.
+    pub(super) fn withdraw(&mut self, flow: FlowKey) {
+        self.gates.withdraw(self.door, flow);
+    }
+
     /// The turn is over: unused grants go to whoever waits next.
     pub(super) fn pass_on(&mut self) {
         self.grants.clear();

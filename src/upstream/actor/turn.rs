@@ -50,6 +50,10 @@ impl UpstreamActor {
         self.dispatch();
         let more = self.take_submits();
         self.dispatch();
+        // Before unused grants go on: they must not come back to a flow that is no more.
+        while let Some(flow) = self.core.abandoned() {
+            self.door.withdraw(flow);
+        }
         self.door.pass_on();
         self.publish();
         more || late || giving_up || !shared.withdrawals.is_empty() || !shared.link_events.is_empty()

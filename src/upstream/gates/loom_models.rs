@@ -107,3 +107,23 @@ fn r11_a_stop_loses_no_permit_to_an_upstream_that_is_gone() {
         assert_eq!(gates.in_flight(), 0);
     });
 }
+
+#[test]
+fn r11_a_flow_withdrawn_while_a_permit_is_released_strands_none() {
+    model(|| {
+        let (gates, _, two, mail, _, held) = taken();
+        let third = Arc::new(Mail::default());
+        let three = gates.enter(third.clone());
+        let (bob, cid) = (caller(2, None), caller(3, None));
+        assert!(gates.take(two, &bob, flow(&bob)).is_err());
+        assert!(gates.take(three, &cid, flow(&cid)).is_err());
+        let release = thread::spawn(move || drop(held));
+        gates.withdraw(two, flow(&bob));
+        release.join().unwrap();
+        // Granted before it was withdrawn, it lets go of the permit at the end of its turn.
+        drop(mail.take());
+        drop(third.take().expect("the permit went on to the next"));
+        assert!(mail.take().is_none());
+        assert_eq!((gates.in_flight(), gates.waiting()), (0, 0));
+    });
+}

@@ -195,6 +195,49 @@ fn a_raised_limit_wakes_those_who_wait() {
     drop(held);
 }
 
+#[test]
+fn r11_a_flow_waits_once_and_keeps_its_place() {
+    let gates = gates(Some(1), 1.0);
+    let ((one, _), (two, mail)) = (upstream(&gates), upstream(&gates));
+    let (ann, bob) = (caller(1, Some(1)), caller(2, None));
+    let held = gates.take(one, &ann, flow(&ann)).unwrap();
+    // One waits at its caller's gate, the other at the global one.
+    for _ in 0..10_000 {
+        assert!(gates.take(two, &ann, flow(&ann)).is_err());
+        assert!(gates.take(two, &bob, flow(&bob)).is_err());
+    }
+    assert_eq!(gates.waiting(), 2);
+    drop(held);
+    assert_eq!(mail.take().unwrap().flow, flow(&ann), "the first to park is the first to be served");
+    assert_eq!(mail.take().unwrap().flow, flow(&bob));
+    assert!(mail.is_empty());
+    assert_eq!((gates.waiting(), gates.in_flight()), (0, 0));
+}
+
+#[test]
+fn r11_a_flow_that_is_withdrawn_leaves_nothing_and_holds_up_nobody() {
+    let gates = gates(Some(1), 1.0);
+    let ((one, _), (two, mail)) = (upstream(&gates), upstream(&gates));
+    let (ann, bob, cid) = (caller(1, Some(1)), caller(2, None), caller(3, None));
+    let held = gates.take(one, &ann, flow(&ann)).unwrap();
+    for who in [&ann, &bob, &cid] {
+        assert!(gates.take(two, who, flow(who)).is_err());
+    }
+    gates.withdraw(two, flow(&ann));
+    gates.withdraw(two, flow(&bob));
+    gates.withdraw(two, flow(&bob));
+    gates.withdraw(one, flow(&cid));
+    assert_eq!(gates.waiting(), 1);
+    drop(held);
+    let grant = mail.take().unwrap();
+    assert_eq!(grant.flow, flow(&cid));
+    // On its way already: withdrawing changes nothing, and the grant goes on by being dropped.
+    gates.withdraw(two, flow(&cid));
+    drop(grant);
+    assert!(mail.is_empty() && gates.state.lock().ring.is_empty() && gates.state.lock().callers.is_empty());
+    assert_eq!(gates.in_flight(), 0);
+}
+
 /// Whatever is taken, released, granted and dropped in whatever order: the limits hold at every step, and at
 /// rest nobody waits who could be served.
 #[test]
@@ -208,7 +251,12 @@ fn r11_limits_hold_and_nobody_is_forgotten_in_any_order() {
         let mut held: Vec<(usize, Permits)> = Vec::new();
         let mut parked: Vec<(usize, FlowKey, usize)> = Vec::new();
         for _ in 0..400 {
-            match rng.u32(0..3) {
+            match rng.u32(0..4) {
+                3 if !parked.is_empty() => {
+                    // Emptied by a cancel; a grant may be on its way all the same.
+                    let (at, key, _) = parked.swap_remove(rng.usize(0..parked.len()));
+                    gates.withdraw(doors[at].0, key);
+                }
                 0 => {
                     let (at, who) = (rng.usize(0..3), rng.usize(0..3));
                     let key = flow(&callers[who]);
@@ -224,8 +272,10 @@ fn r11_limits_hold_and_nobody_is_forgotten_in_any_order() {
                     for (at, (_, mail)) in doors.iter().enumerate() {
                         while let Some(grant) = mail.take() {
                             let place = parked.iter().position(|(door, flow, _)| (*door, *flow) == (at, grant.flow));
-                            let (_, _, who) = parked.remove(place.expect("a grant is for a parked flow"));
-                            if rng.bool() {
+                            // None for a flow that was withdrawn when its grant was on its way.
+                            if let Some((_, _, who)) = place.map(|place| parked.remove(place))
+                                && rng.bool()
+                            {
                                 held.push((who, grant.permits));
                             }
                         }
@@ -233,6 +283,7 @@ fn r11_limits_hold_and_nobody_is_forgotten_in_any_order() {
                 }
             }
             assert!(gates.in_flight() <= limit);
+            assert!(gates.waiting() <= doors.len() * callers.len(), "a flow waits once");
             for (who, caller) in callers.iter().enumerate() {
                 let most = caller.config.load().max_concurrent.unwrap() as usize;
                 assert!(held.iter().filter(|(holder, _)| *holder == who).count() <= most);
@@ -247,6 +298,6 @@ fn r11_limits_hold_and_nobody_is_forgotten_in_any_order() {
             }
         }
         assert!(parked.is_empty(), "seed {seed}: {} flows were forgotten", parked.len());
-        assert_eq!(gates.in_flight(), 0);
+        assert_eq!((gates.in_flight(), gates.waiting()), (0, 0));
     }
 }

@@ -13,9 +13,25 @@ use crate::outcome::{Reason, Scope};
 impl<J: Clone> Core<J> {
     /// Decides on a newcomer. Draining and a final fault are the actor's own checks, before this one.
     ///
-    /// The gate is asked only if the call could run at once. If it parks a newcomer that is then refused
-    /// for want of a place, the grant it waits for will name a FIFO that is not there, which is harmless.
+    /// The gate is asked only if the call could run at once. If it parks a newcomer that is then refused, the
+    /// newcomer's FIFO is told by [`Core::abandoned`].
     pub fn offer(&mut self, offer: Offer<J>, now: Moment, gate: &mut impl Gate<J>) -> Admitted<J> {
+        let mut parked = None;
+        let admitted = self.admit(offer, now, gate, &mut parked);
+        if let (Admitted::Refused { .. }, Some(flow)) = (&admitted, parked) {
+            self.flows.abandoned.push(flow);
+        }
+        admitted
+    }
+
+    /// `parked` is told which FIFO the gate has parked.
+    fn admit(
+        &mut self,
+        offer: Offer<J>,
+        now: Moment,
+        gate: &mut impl Gate<J>,
+        parked: &mut Option<FlowKey>,
+    ) -> Admitted<J> {
         let deadline = offer.deadline.map_or(NEVER, |at| at.0);
         let expires = offer.expires.map_or(NEVER, |at| at.0).min(deadline);
         if expires <= now.0 {
@@ -26,7 +42,6 @@ impl<J: Clone> Core<J> {
         let tool = self.tool(offer.tool);
         let known = self.flows.callers.find(offer.caller);
 
-        let mut parked = false;
         if self.runs_at_once(known, lane, tool, weight) {
             let flow = FlowKey { lane: offer.lane, caller: offer.caller, tool: offer.tool };
             match gate.take(&offer.job, flow) {
@@ -39,7 +54,7 @@ impl<J: Clone> Core<J> {
                     return Admitted::Run(self.slab.id(place), job);
                 }
                 Pass::Gone => return Admitted::Gone(offer.job),
-                Pass::Park => parked = true,
+                Pass::Park => *parked = Some(flow),
             }
         }
 
@@ -60,7 +75,7 @@ impl<J: Clone> Core<J> {
             Err(_) if self.settings.queue_size == 0 => {
                 let scope = if self.flows.tools.is_full(tool) {
                     Scope::Tool
-                } else if parked {
+                } else if parked.is_some() {
                     Scope::Caller
                 } else {
                     Scope::Upstream
@@ -75,7 +90,7 @@ impl<J: Clone> Core<J> {
         let place = self.enter(offer, known, now, expires, deadline, tool);
         let fifo = self.flows.link(&mut self.slab, place, false);
         self.wheel.arm(&mut self.slab, place, expires);
-        if parked {
+        if parked.is_some() {
             self.flows.park_by_gate(fifo);
         }
         Admitted::Queued { id: self.slab.id(place), displaced }

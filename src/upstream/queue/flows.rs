@@ -51,6 +51,8 @@ pub(super) struct Fifo {
     pub parked: Parked,
     /// Had a dispatch since it last stood in its tool's line.
     pub served: bool,
+    /// The gate has parked it, once at least: it may be waited for there.
+    pub gated: bool,
 }
 
 /// What a dispatch touches comes first, in one cache line.
@@ -145,6 +147,8 @@ pub(super) struct Flows {
     pub bytes: u64,
     /// A picked entry that does not fit: it is the next to run, whatever comes meanwhile (rule R14).
     pub held: u32,
+    /// FIFOs that the gate had parked and that are no more. Emptied by the actor once a turn.
+    pub abandoned: Vec<FlowKey>,
 }
 
 impl Flows {
@@ -163,6 +167,7 @@ impl Flows {
             ready: 0,
             bytes: 0,
             held: NIL,
+            abandoned: Vec::new(),
         }
     }
 
@@ -201,7 +206,7 @@ impl Flows {
     }
 
     /// Forgets all FIFOs and turns; every queued entry has to be linked anew. Callers and what is in flight
-    /// stay, and so do the lanes' credits.
+    /// stay, and so do the lanes' credits. Who waits at the gate is the rebuilder's to settle.
     pub(super) fn reset(&mut self, one_turn: bool) {
         self.one_turn = one_turn;
         self.chains = false;
@@ -399,6 +404,7 @@ impl Flows {
             lane,
             parked: Parked::No,
             served: false,
+            gated: false,
             turn,
             head: NIL,
             tail: NIL,
@@ -429,6 +435,9 @@ impl Flows {
     }
 
     fn close_fifo(&mut self, fifo: u32) {
+        if self.fifos[fifo].gated {
+            self.abandoned.push(self.key(fifo));
+        }
         let (caller, lane, tool, prev, next, parked) = {
             let fifo = &self.fifos[fifo];
             (fifo.caller, fifo.lane, fifo.tool, fifo.sibling_prev, fifo.sibling_next, fifo.parked)

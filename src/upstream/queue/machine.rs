@@ -253,6 +253,18 @@ impl<J: Clone> Core<J> {
         }
     }
 
+    /// The next FIFO that the gate had parked and that is no more: it need not wait there any longer. To be
+    /// emptied before the gate is asked for grants again; what has been parked anew since is left out.
+    pub fn abandoned(&mut self) -> Option<FlowKey> {
+        while let Some(flow) = self.flows.abandoned.pop() {
+            let parked = self.flows.find(flow).is_some_and(|fifo| self.flows.fifos[fifo].parked == Parked::Gate);
+            if !parked {
+                return Some(flow);
+            }
+        }
+        None
+    }
+
     /// A queued entry leaves the core.
     pub(super) fn remove(&mut self, place: u32) -> Option<J> {
         self.flows.unlink(&mut self.slab, place);
@@ -330,11 +342,14 @@ impl<J: Clone> Core<J> {
         let mut queued: Vec<(u64, u32)> = Vec::with_capacity(self.flows.queued as usize);
         queued.extend(self.slab.live().filter(|(_, e)| e.state == State::Queued).map(|(place, e)| (e.seq, place)));
         queued.sort_unstable();
-        let mut parked: Vec<FlowKey> = Vec::new();
+        let (mut parked, mut gated): (Vec<FlowKey>, Vec<FlowKey>) = (Vec::new(), Vec::new());
         for &(_, place) in &queued {
             let fifo = self.slab[place].fifo;
-            if self.flows.fifos[fifo].parked == Parked::Gate && self.flows.fifos[fifo].head == place {
-                parked.push(self.flows.key(fifo));
+            if self.flows.fifos[fifo].gated && self.flows.fifos[fifo].head == place {
+                gated.push(self.flows.key(fifo));
+                if self.flows.fifos[fifo].parked == Parked::Gate {
+                    parked.push(self.flows.key(fifo));
+                }
             }
         }
         self.flows.reset(one_turn);
@@ -346,6 +361,8 @@ impl<J: Clone> Core<J> {
                 self.flows.park_by_gate(fifo);
             }
         }
+        // A FIFO under another key is another one to the gate; one that is parked again is left out later.
+        self.flows.abandoned.extend(gated);
     }
 
     /// The number by which entries know a tool. A tool that no cap speaks of is counted all the same, since

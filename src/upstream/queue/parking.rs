@@ -12,6 +12,7 @@ impl Flows {
             self.held = NIL;
         }
         self.fifos[fifo].parked = why;
+        self.fifos[fifo].gated |= why == Parked::Gate;
         self.heap_remove(turn, fifo);
         self.turns[turn].ready -= len;
         self.lanes[usize::from(lane)].ready -= len;
@@ -36,6 +37,7 @@ impl Flows {
             Parked::Tool => {
                 self.leave_line(fifo);
                 self.fifos[fifo].parked = Parked::Gate;
+                self.fifos[fifo].gated = true;
             }
             Parked::Gate => {}
         }

@@ -108,6 +108,8 @@ struct World {
     calls: BTreeMap<u32, Told>,
     permits: BTreeMap<u32, u32>,
     parked: BTreeSet<FlowKey>,
+    /// Who waits for a permit: parked, and not withdrawn since.
+    waiting: BTreeSet<FlowKey>,
     asked: Vec<u32>,
 }
 
@@ -151,6 +153,7 @@ impl Gate<u32> for World {
             Pass::Go
         } else {
             self.parked.insert(flow);
+            self.waiting.insert(flow);
             Pass::Park
         }
     }
@@ -448,6 +451,7 @@ impl Run {
                 let free = self.world.has_permit(caller);
                 for flow in parked.into_iter().filter(|_| free) {
                     self.world.parked.remove(&flow);
+                    self.world.waiting.remove(&flow);
                     self.core.unpark(flow);
                 }
             }
@@ -482,6 +486,10 @@ impl Run {
             }
             Op::Page(limit) => self.list(limit)?,
         }
+        while let Some(flow) = self.core.abandoned() {
+            self.world.waiting.remove(&flow);
+        }
+        prop_assert_eq!(&self.world.waiting, &self.world.parked, "R11: only a flow that is parked waits");
         self.figures_add_up()
     }
 
@@ -567,7 +575,7 @@ proptest! {
             tool_caps: vec![Some(1), None],
         };
         let now = Moment(7_000_000);
-        let world = World { calls: BTreeMap::new(), permits: BTreeMap::new(), parked: BTreeSet::new(), asked: Vec::new() };
+        let world = World { calls: BTreeMap::new(), permits: BTreeMap::new(), parked: BTreeSet::new(), waiting: BTreeSet::new(), asked: Vec::new() };
         let mut run = Run { core: Core::new(settings.clone(), now), world, settings, now, paused: false, order: 0 };
         for (job, op) in (1u32..).zip(ops) {
             run.step(job, op)?;

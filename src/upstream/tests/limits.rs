@@ -2,8 +2,8 @@
 
 use super::rig::*;
 use crate::call::State;
-use crate::config::{Concurrency, Limits};
-use crate::outcome::{Outcome, Reason, Scope};
+use crate::config::{CallerConfig, Concurrency, Limits};
+use crate::outcome::{CancelledBy, Outcome, Reason, Scope};
 use crate::upstream::UpstreamState;
 
 #[tokio::test(start_paused = true)]
@@ -198,4 +198,47 @@ async fn the_status_tells_waits_and_slot_times_without_asking_the_actor() {
     rig.server.answer(calls[1].id);
     rig.pass(ms(150)).await;
     assert_eq!(rig.upstream.status().oldest_wait, ms(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r11_newcomers_refused_for_want_of_a_permit_do_not_pile_up_at_the_gates() {
+    let rig = Rig::up(limits(10, 0)).await;
+    let ann = caller_with(1, CallerConfig { max_concurrent: Some(1), ..CallerConfig::default() });
+    let first = rig.calls(&ann, 1);
+    rig.settle().await;
+    for _ in 0..200 {
+        // Fewer at a time than the submit ring has places.
+        for call in rig.calls(&ann, 50) {
+            rig.settle().await;
+            assert_eq!(outcome(&call), Some(Outcome::Refused(Reason::ConcurrencyLimit)));
+        }
+    }
+    assert_eq!(rig.upstream.shared().ledger.read().finished(), 10_000);
+    assert_eq!(rig.supervisor.gates().waiting(), 0);
+    // And the permit is not lost to those who went.
+    rig.server.answer(first[0].id);
+    rig.settle().await;
+    let next = rig.calls(&ann, 1);
+    rig.settle().await;
+    assert_eq!(in_state(&next, State::Running), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r11_calls_that_park_and_are_cancelled_leave_nobody_at_the_gates() {
+    let rig = Rig::up(limits(10, 100)).await;
+    let ann = caller_with(1, CallerConfig { max_concurrent: Some(1), ..CallerConfig::default() });
+    let first = rig.calls(&ann, 1);
+    rig.settle().await;
+    for _ in 0..1000 {
+        let parked = rig.call(&ann, Like::default());
+        settle().await;
+        assert_eq!(rig.supervisor.gates().waiting(), 1);
+        assert!(rig.cancel(&parked, CancelledBy::Caller));
+        settle().await;
+        assert_eq!(rig.supervisor.gates().waiting(), 0);
+    }
+    rig.server.answer(first[0].id);
+    rig.settle().await;
+    assert_eq!(rig.supervisor.gates().in_flight(), 0);
+    rig.check(&first);
 }
