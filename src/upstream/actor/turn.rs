@@ -47,16 +47,18 @@ impl UpstreamActor {
         }
         let late = self.take_due();
         let giving_up = self.giving_up && self.give_up_slice();
-        self.dispatch();
+        let swept = self.dispatch();
         let more = self.take_submits();
-        self.dispatch();
+        // What was left over by the first dispatch would only be left over by a second.
+        let swept = swept || self.dispatch();
         // Before unused grants go on: they must not come back to a flow that is no more.
         while let Some(flow) = self.core.abandoned() {
             self.door.withdraw(flow);
         }
         self.door.pass_on();
         self.publish();
-        more || late || giving_up || !shared.withdrawals.is_empty() || !shared.link_events.is_empty()
+        let told = !shared.withdrawals.is_empty() || !shared.link_events.is_empty();
+        more || late || giving_up || swept || told
     }
 
     pub(super) fn read_clock(&mut self) {
@@ -65,17 +67,29 @@ impl UpstreamActor {
         self.door.now = self.clock;
     }
 
-    /// Runs whatever may run now.
-    pub(super) fn dispatch(&mut self) {
+    /// Runs whatever may run now. Calls met on the way that have expired or ended count towards a slice, so
+    /// that a queue which expired while it was paused is not swept in one turn; whether more is to be done.
+    pub(super) fn dispatch(&mut self) -> bool {
         let rests = !self.link.can_run(self.clock) || self.shared.switch() == Switch::Paused;
         self.core.pause(rests);
-        while let Some(next) = self.core.next(self.now, &mut self.door) {
+        let mut swept = 0;
+        while swept < SLICE {
+            let Some(next) = self.core.next(self.now, &mut self.door) else { return false };
             match next {
                 Next::Run(id, call) => self.hand_over(id, call),
-                Next::Expired(_, call) => self.expire(&call),
-                Next::Gone(_, call) => call.entry.store(0, Relaxed),
+                Next::Expired(_, call) => {
+                    self.in_hand = Some(call.clone());
+                    self.expire(&call);
+                    self.in_hand = None;
+                    swept += 1;
+                }
+                Next::Gone(_, call) => {
+                    call.entry.store(0, Relaxed);
+                    swept += 1;
+                }
             }
         }
+        true
     }
 
     /// Gives a call whose ticket has just moved to `running` to the connection.

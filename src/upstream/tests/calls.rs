@@ -401,3 +401,28 @@ async fn a_listing_shows_running_lingering_and_queued_with_their_time_left() {
     assert_eq!(left, [4, 119, 29, 29]);
     assert_eq!(page.next, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn r20_a_queue_that_expired_is_not_swept_in_one_turn() {
+    let rig = Rig::up(Limits { queue_timeout: Some(secs(5)), ..limits(1, 5000) }).await;
+    let first = rig.calls(&caller(1), 1);
+    rig.settle().await;
+    let calls = rig.calls(&caller(2), 5000);
+    rig.settle().await;
+    assert_eq!(in_state(&calls, State::Queued), 5000);
+    // The slot falls free in the very turn in which everything that waits has expired.
+    rig.server.answer(first[0].id);
+    tokio::time::advance(secs(6)).await;
+    let mut ended = in_state(&calls, State::Finished);
+    let mut most = ended;
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+        let now = in_state(&calls, State::Finished);
+        most = most.max(now - ended);
+        ended = now;
+    }
+    assert_eq!(ended, 5000);
+    assert!(most <= 1024, "{most} ended without a chance for others");
+    assert!(calls.iter().all(|call| outcome(call) == Some(Outcome::Expired(ExpiredBy::QueueTimeout))));
+    rig.check(&calls);
+}
