@@ -836,6 +836,35 @@ async fn r01_a_request_claims_a_call_that_nobody_ends() {
 }
 
 #[tokio::test]
+async fn r01_a_dead_actor_holds_no_request_beyond_its_deadline() {
+    let rig = Rig::new(&["up"]).await;
+    // Its supervisor lives on a runtime that nobody drives: the upstream is there, its actor never comes to life.
+    let still = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let supervisor = Supervisor::start(still.handle(), Gates::new(&Global::default()), 1);
+    let config = UpstreamConfig { name: "dead".into(), ..(**rig.servers["up"].shared().config.load()).clone() };
+    let shared = UpstreamShared::new(Arc::new(config));
+    let server = Scripted::new(&shared);
+    rig.ingress.dispatcher.add_upstream(Upstream::start(shared, server.clone(), &supervisor));
+    let ask = r#"{"upstream":"dead","tool":"t","timeout_ms":200}"#;
+    let began = std::time::Instant::now();
+    let got = rig.ask("/api/v1/tools/call", &[], ask).await;
+    let took = began.elapsed();
+    assert_eq!((got.status, &got.json()["call"]["outcome"]), (503, &json!("expired")), "{}", got.text());
+    assert_eq!(got.json()["call"]["executed"], "never");
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    // The claim comes a tick or two later; the rest is for a machine that is busy.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let legacy = rig.ask("/mcp/dead", &[("Forebay-Timeout", "200ms")], &call_body("1", "t")).await.json();
+    assert_eq!(legacy["result"]["_meta"]["forebay/refusal"]["by"], "deadline", "{legacy}");
+    let counts = rig.counts("dead");
+    assert_eq!((counts.offered, counts.submitted), (2, 0));
+    assert_eq!(counts.outcomes[Outcome::Expired(crate::outcome::ExpiredBy::Deadline).index()], 2);
+    assert!(server.seen().is_empty());
+    drop(supervisor);
+    still.shutdown_background();
+}
+
+#[tokio::test]
 async fn c22_lists_come_whole_and_cursors_are_our_own() {
     let rig = Rig::new(&["paged", "plain"]).await;
     rig.servers["paged"].page(Ok(r#"{"tools":[{"name":"a"},{"name":"b"}],"nextCursor":"8"}"#));

@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
@@ -160,7 +160,7 @@ impl Actor for UpstreamActor {
         }
         actor.publish_link();
         actor.shared.actor.send_replace(Some(me));
-        actor.shared.failed.store(false, Relaxed);
+        actor.shared.failed.store(false, SeqCst);
         Ok(actor)
     }
 

@@ -96,6 +96,10 @@ impl Scripted {
         self.state.lock().asked.clone()
     }
 
+    pub(crate) fn shared(&self) -> &Arc<UpstreamShared> {
+        &self.shared
+    }
+
     pub(crate) fn tell(&self, event: LinkEvent) {
         self.shared.tell(event);
     }

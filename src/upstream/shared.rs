@@ -23,6 +23,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+/// Told to whoever is refused meanwhile.
+const FAILING: &str = "its actor keeps failing and is restarted after a rest";
+
 /// Shared by the handle, the actor, the connection and its workers.
 pub struct UpstreamShared {
     pub name: Arc<str>,
@@ -164,11 +167,37 @@ impl UpstreamShared {
                 return self.turn_away(&call, Reason::QueueFull, None);
             }
         }
-        // Whoever closed the door may have emptied the ring before this push: the call is taken back by its
-        // ticket, and the ring's entry is dropped by whoever finds it.
+        // Whoever closed the door, or found the actor dead, may have emptied the ring before this push: the call
+        // is taken back by its ticket, and the ring's entry is dropped by whoever finds it.
         if self.is_closed() {
             self.turn_away(&ours, Reason::Draining, None);
+        } else if self.failed.load(SeqCst) {
+            self.turn_away(&ours, Reason::UpstreamDown, Some(FAILING.into()));
         }
+    }
+
+    /// The actor is dead beyond its restart limit until `revives` (rule R3): newcomers are refused from here on,
+    /// and nothing is running or queued any more. What is in the submit ring is left to [`Self::refuse_submits`].
+    pub(super) fn fail(&self, revives: Instant) {
+        self.revives.store(self.micros(revives), Relaxed);
+        self.failed.store(true, SeqCst);
+        self.actor.send_replace(None);
+        let figures = &self.figures;
+        for figure in [&figures.running, &figures.lingering, &figures.queued] {
+            figure.store(0, Relaxed);
+        }
+        figures.oldest.store(0, Relaxed);
+        self.saturation.depth(0, self.config.load().limits.queue_size, self.micros(Instant::now()));
+    }
+
+    /// Refuses at most so many calls of the submit ring, while no actor is there to take them; whether there may
+    /// be more.
+    pub(super) fn refuse_submits(&self, at_most: usize) -> bool {
+        for _ in 0..at_most {
+            let Some(call) = self.next_submit() else { return false };
+            self.turn_away(&call, Reason::UpstreamDown, Some(FAILING.into()));
+        }
+        true
     }
 
     /// The next submitted call, rings that were replaced first.
@@ -273,9 +302,7 @@ impl UpstreamShared {
         if self.is_closed() || matches!(self.switch(), Switch::Draining | Switch::Drained) {
             return Some((Reason::Draining, None));
         }
-        self.failed
-            .load(Relaxed)
-            .then(|| (Reason::UpstreamDown, Some("its actor keeps failing and is restarted after a rest".into())))
+        self.failed.load(SeqCst).then(|| (Reason::UpstreamDown, Some(FAILING.into())))
     }
 
     fn turn_away(&self, call: &Call, reason: Reason, note: Option<Arc<str>>) {

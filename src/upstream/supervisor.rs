@@ -22,6 +22,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+/// Calls refused before others have their turn.
+const SLICE: usize = 256;
 const RESTARTS: u32 = 5;
 const WITHIN: Duration = Duration::from_secs(60);
 const FIRST_REST: Duration = Duration::from_secs(1);
@@ -131,9 +133,11 @@ impl Actor for Root {
         let lived = child.born.elapsed();
         let rest = if lived > WITHIN + child.rest { FIRST_REST } else { child.rest };
         let jittered = rest.mul_f64(1.0 + 0.3 * self.rng.f64());
-        shared.revives.store(shared.micros(Instant::now() + jittered), Relaxed);
-        shared.failed.store(true, Relaxed);
-        shared.actor.send_replace(None);
+        shared.fail(Instant::now() + jittered);
+        // Nobody else would end them before the rest is over, whatever their time limits. No more can come.
+        while shared.refuse_submits(SLICE) {
+            tokio::task::yield_now().await;
+        }
         tracing::error!(upstream = %shared.name, rest_ms = jittered.as_millis() as u64,
             "the upstream's actor failed beyond its restart limit and is started anew after a rest");
         if let Some(me) = self.me.upgrade() {

@@ -6,7 +6,7 @@ use crate::config::{CallerConfig, Global, Limits};
 use crate::outcome::{CancelledBy, Executed, Outcome, Phase, Reason};
 use crate::upstream::actor::control::PanicForTest;
 use crate::upstream::scripted::{OnStop, Seen};
-use crate::upstream::{UpstreamState, connection::StopReason};
+use crate::upstream::{UpstreamShared, UpstreamState, connection::StopReason};
 
 impl Rig {
     /// Makes the actor panic and waits for its next life.
@@ -172,6 +172,58 @@ async fn r03_past_its_restart_limit_calls_are_refused_until_the_supervisors_time
     // Control reaches the new life.
     rig.upstream.pause().await.unwrap();
     rig.check(&[refused, call]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r03_a_failed_actor_leaves_no_call_behind_in_its_submit_ring() {
+    let rig = Rig::start(config("bad", limits(1, 10)), supervisor(&Global::default()), |_| {});
+    settle().await;
+    let ann = caller(1);
+    for _ in 0..5 {
+        rig.fail().await;
+    }
+    let held = rig.calls(&ann, 5);
+    rig.settle().await;
+    assert_eq!((rig.upstream.status().running, rig.upstream.status().queued), (1, 4));
+    // The sixth failure in a minute is one too many. These meet the actor just before it.
+    let actor = rig.upstream.shared().actor.borrow().clone().unwrap();
+    actor.kill();
+    let submitted = rig.calls(&ann, 5);
+    for _ in 0..10 {
+        rig.settle().await;
+    }
+    assert_eq!(rig.upstream.status().state, UpstreamState::Down);
+    for call in &submitted {
+        assert_eq!(outcome(call), Some(Outcome::Refused(Reason::UpstreamDown)), "not left for the next life");
+        assert!(refusal(call).retry_after_ms.is_some());
+        assert_eq!(rig.server.began(call.id), 0);
+    }
+    assert_eq!(in_state(&held, State::Finished), 5);
+    let status = rig.upstream.status();
+    assert_eq!((status.running, status.lingering, status.queued, status.oldest_wait), (0, 0, 0, ms(0)));
+    rig.check(&held);
+    rig.check(&submitted);
+}
+
+/// From several threads, in real time: whenever a call meets the failing actor, somebody ends it.
+#[test]
+fn r03_a_call_that_races_the_failure_of_the_actor_is_answered() {
+    for _ in 0..200 {
+        let shared = UpstreamShared::new(std::sync::Arc::new(config("bad", limits(1, 100))));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let calls = runtime.block_on(async {
+            let rig = Rig::start(config("rig", limits(1, 10)), supervisor(&Global::default()), |_| {});
+            (0..50).map(|_| rig.accept(&caller(1), Like::default())).collect::<Vec<_>>()
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| calls.iter().for_each(|call| shared.submit(call.clone())));
+            scope.spawn(|| {
+                shared.fail(tokio::time::Instant::now() + secs(1));
+                while shared.refuse_submits(10) {}
+            });
+        });
+        assert_eq!(in_state(&calls, State::Finished), 50);
+    }
 }
 
 #[tokio::test(start_paused = true)]
