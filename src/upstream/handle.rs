@@ -286,15 +286,19 @@ impl Upstream {
 
     /// Puts new limits in force. They hold from the moment this returns.
     pub async fn set_limits(&self, limits: Limits) -> Result<(), Unavailable> {
-        let mut config = UpstreamConfig::clone(&self.shared.config.load());
-        config.limits = limits;
-        self.set_config(Arc::new(config)).await
+        self.change_limits(|now| *now = limits).await
+    }
+
+    /// As [`Upstream::set_limits`], for a change of some of them: concurrent changes lose nothing of each other.
+    pub async fn change_limits(&self, change: impl FnOnce(&mut Limits)) -> Result<(), Unavailable> {
+        self.shared.reconfigure(|config| change(&mut config.limits));
+        self.ask(Refresh).await
     }
 
     /// Puts a changed config in force, as far as it is the queue's: limits and tools. What concerns the
     /// connection needs a restart.
     pub async fn set_config(&self, config: Arc<UpstreamConfig>) -> Result<(), Unavailable> {
-        self.shared.reconfigure(config);
+        self.shared.reconfigure(|now| now.clone_from(&config));
         self.ask(Refresh).await
     }
 

@@ -33,7 +33,8 @@ pub struct UpstreamShared {
     pub ledger: Arc<Ledger>,
     /// Calls on their way into the queue. Large enough that full means the queue is full too (rule R21).
     submits: ArcSwap<ArrayQueue<Arc<Call>>>,
-    /// Submit rings that were replaced by larger ones; emptied before the current one is.
+    /// Submit rings that were replaced by larger ones; emptied before the current one is. Its lock is also what
+    /// makes changes of the config one at a time.
     retired: Mutex<Vec<Arc<ArrayQueue<Arc<Call>>>>>,
     has_retired: AtomicBool,
     /// Slots given back. Pushed from `Drop`, so a push must not be able to fail; at most one a slot.
@@ -225,16 +226,20 @@ impl UpstreamShared {
         self.has_retired.load(SeqCst) || !self.submits.load().is_empty()
     }
 
-    /// Puts a changed config in force, with a larger submit ring if it needs one.
-    pub(crate) fn reconfigure(&self, config: Arc<UpstreamConfig>) {
+    /// Puts a changed config in force, with a larger submit ring if it needs one. One change at a time, each
+    /// made on what the one before has left, so that none undoes another. `change` must not wait.
+    pub(crate) fn reconfigure(&self, change: impl FnOnce(&mut UpstreamConfig)) {
+        let mut retired = self.retired.lock();
+        let mut config = UpstreamConfig::clone(&self.config.load());
+        change(&mut config);
         let wanted = places(&config);
-        self.config.store(config);
+        self.config.store(Arc::new(config));
         if self.submits.load().capacity() < wanted {
-            let mut retired = self.retired.lock();
             let old = self.submits.swap(Arc::new(ArrayQueue::new(wanted)));
             retired.push(old);
             self.has_retired.store(true, SeqCst);
         }
+        drop(retired);
         self.wake.notify_one();
     }
 

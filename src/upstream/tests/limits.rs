@@ -4,7 +4,7 @@ use super::rig::*;
 use crate::call::State;
 use crate::config::{CallerConfig, Concurrency, Limits};
 use crate::outcome::{CancelledBy, Outcome, Reason, Scope};
-use crate::upstream::UpstreamState;
+use crate::upstream::{UpstreamShared, UpstreamState};
 
 #[tokio::test(start_paused = true)]
 async fn c01_a_lowered_cap_holds_from_the_moment_it_is_acknowledged() {
@@ -61,9 +61,7 @@ async fn r21_calls_in_a_replaced_submit_ring_are_taken_first() {
     let rig = Rig::up(limits(1, 100)).await;
     let ann = caller(1);
     let before = rig.calls(&ann, 50);
-    let mut larger = crate::config::UpstreamConfig::clone(&rig.upstream.shared().config.load());
-    larger.limits.queue_size = 1000;
-    rig.upstream.shared().reconfigure(std::sync::Arc::new(larger));
+    rig.upstream.shared().reconfigure(|config| config.limits.queue_size = 1000);
     let after = rig.calls(&ann, 50);
     rig.settle().await;
     let order: Vec<_> = rig.upstream.page(0, 256).await.unwrap().rows.iter().map(|row| row.call.id).collect();
@@ -241,4 +239,17 @@ async fn r11_calls_that_park_and_are_cancelled_leave_nobody_at_the_gates() {
     rig.settle().await;
     assert_eq!(rig.supervisor.gates().in_flight(), 0);
     rig.check(&first);
+}
+
+/// From two threads, each changing a limit of its own.
+#[test]
+fn r24_concurrent_changes_of_limits_lose_nothing_of_each_other() {
+    let shared = UpstreamShared::new(std::sync::Arc::new(config("up", limits(1, 100))));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..2000).for_each(|_| shared.reconfigure(|config| config.limits.queue_size += 1)));
+        scope.spawn(|| (0..2000).for_each(|_| shared.reconfigure(|config| config.limits.cancel_grace += ms(1))));
+    });
+    let limits = &shared.config.load().limits;
+    assert_eq!(limits.queue_size, 2100);
+    assert_eq!(limits.cancel_grace, Limits::built_in(true).cancel_grace + secs(2));
 }
