@@ -14,8 +14,9 @@ use crate::outcome::{CancelledBy, Outcome, Phase, Refusal, Scope};
 use crate::protocol::envelope::Request;
 use crate::protocol::splice::{Outbound, ReplyForm};
 use crate::protocol::version::Era;
-use std::sync::Arc;
+use crate::upstream::UpstreamShared;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -45,7 +46,10 @@ pub struct Call {
     pub ticket: Ticket,
     lane: AtomicU8,
     attempt: AtomicU32,
-    /// Where the queue keeps the call: incarnation and entry, 0 while it is in no queue.
+    /// The upstream it was offered to; its name may mean another one by now.
+    holder: OnceLock<Weak<UpstreamShared>>,
+    /// Where the queue keeps the call, 0 while it is in no queue. A number of the actor's present life: whoever
+    /// goes by it checks that it is this call that lives there.
     pub(crate) entry: AtomicU64,
     on_finish: Arc<dyn OnFinish>,
     /// The body's bytes in the memory budget (rule R16).
@@ -96,6 +100,7 @@ impl Call {
             ticket: Ticket::new(accepted.ledger),
             lane: AtomicU8::new(accepted.lane as u8),
             attempt: AtomicU32::new(1),
+            holder: OnceLock::new(),
             entry: AtomicU64::new(0),
             on_finish: accepted.on_finish,
             charge: accepted.charge,
@@ -109,6 +114,17 @@ impl Call {
     /// For a live change of a queued call; the queue moves its entry as well.
     pub(crate) fn set_lane(&self, lane: Lane) {
         self.lane.store(lane as u8, Relaxed);
+    }
+
+    /// Noted by the upstream that the call is offered to, before it has it.
+    pub(crate) fn goes_to(&self, upstream: &Arc<UpstreamShared>) {
+        // Offered once; a second time would be to the same upstream.
+        let _ = self.holder.set(Arc::downgrade(upstream));
+    }
+
+    /// The upstream that has the call, if it was offered to one that is still there.
+    pub(crate) fn holder(&self) -> Option<Arc<UpstreamShared>> {
+        self.holder.get()?.upgrade()
     }
 
     /// How often the call has been handed to the upstream's connection, at least 1.

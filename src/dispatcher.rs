@@ -185,10 +185,11 @@ impl Dispatcher {
         }
     }
 
-    /// Tells the actor that a call which it may hold has ended.
+    /// Tells the actor that a call which it may hold has ended. The upstream may have been taken out of the
+    /// table since, or another one have its name.
     pub fn withdraw(&self, call: &Arc<Call>) {
-        if let Some(upstream) = self.upstreams.load().get(&call.upstream) {
-            upstream.shared().withdraw(call.clone());
+        if let Some(upstream) = call.holder() {
+            upstream.withdraw(call.clone());
         }
     }
 

@@ -145,6 +145,7 @@ impl Upstream {
 
     /// Puts a call before the actor. Never waits; a call that cannot be taken ends at once.
     pub fn offer(&self, call: Arc<Call>) {
+        call.goes_to(&self.shared);
         self.shared.submit(call);
     }
 

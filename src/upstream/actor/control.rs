@@ -147,6 +147,9 @@ impl UpstreamActor {
             return Edited::Unknown;
         }
         let id = EntryId(entry);
+        if !self.holds(id, &edit.call) {
+            return Edited::Unknown;
+        }
         if let Some(lane) = edit.lane {
             match self.core.set_lane(id, lane) {
                 Edited::Changed => edit.call.set_lane(lane),

@@ -171,11 +171,19 @@ impl UpstreamActor {
             return;
         }
         let id = EntryId(entry);
+        if !self.holds(id, call) {
+            return;
+        }
         match self.core.withdraw(id) {
             Withdrawn::Queued(call) => call.entry.store(0, Relaxed),
             Withdrawn::Running => self.stop(id, call),
             Withdrawn::Lingering | Withdrawn::Unknown => {}
         }
+    }
+
+    /// Whether an entry is this very call: its number may be of a former life.
+    pub(super) fn holds(&self, id: EntryId, call: &Arc<Call>) -> bool {
+        self.core.job(id).is_some_and(|held| Arc::ptr_eq(held, call))
     }
 
     /// Asks the server to stop a running call that has ended for its caller; the slot lingers.

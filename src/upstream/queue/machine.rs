@@ -253,6 +253,11 @@ impl<J: Clone> Core<J> {
         }
     }
 
+    /// The job of a live entry.
+    pub fn job(&self, id: EntryId) -> Option<&J> {
+        self.slab.find(id).and_then(|place| self.slab[place].job.as_ref())
+    }
+
     /// The next FIFO that the gate had parked and that is no more: it need not wait there any longer. To be
     /// emptied before the gate is asked for grants again; what has been parked anew since is left out.
     pub fn abandoned(&mut self) -> Option<FlowKey> {

@@ -3,21 +3,26 @@
 use super::rig::*;
 use crate::call::State;
 use crate::config::{CallerConfig, Global, Limits};
+use crate::dispatcher::{CancelAnswer, Dispatcher, Wanted};
 use crate::outcome::{CancelledBy, Executed, Outcome, Phase, Reason};
+use crate::protocol::envelope::{self, Message};
+use crate::protocol::splice::ReplyForm;
 use crate::upstream::actor::control::PanicForTest;
 use crate::upstream::scripted::{OnStop, Seen};
-use crate::upstream::{UpstreamShared, UpstreamState, connection::StopReason};
+use crate::upstream::{Upstream, UpstreamShared, UpstreamState, connection::StopReason};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Rig {
     /// Makes the actor panic and waits for its next life.
     pub(super) async fn fail(&self) {
         let shared = self.upstream.shared();
-        let before = shared.figures.restarts.load(std::sync::atomic::Ordering::Relaxed);
+        let before = shared.figures.restarts.load(Relaxed);
         let actor = shared.actor.borrow().clone().expect("the actor lives");
         let _ = actor.tell(PanicForTest).send().await;
         for _ in 0..1000 {
             tokio::task::yield_now().await;
-            if self.upstream.actor_restarts() > before || shared.failed.load(std::sync::atomic::Ordering::Relaxed) {
+            if self.upstream.actor_restarts() > before || shared.failed.load(Relaxed) {
                 break;
             }
         }
@@ -135,7 +140,7 @@ async fn r02_a_completion_of_a_former_life_frees_nothing() {
     let first = rig.calls(&ann, 1);
     rig.settle().await;
     let stale =
-        crate::upstream::RunId { incarnation: 1, entry: first[0].entry.load(std::sync::atomic::Ordering::Relaxed) };
+        crate::upstream::RunId { incarnation: 1, entry: first[0].entry.load(Relaxed) };
     rig.fail().await;
     let second = rig.calls(&ann, 2);
     rig.settle().await;
@@ -209,7 +214,7 @@ async fn r03_a_failed_actor_leaves_no_call_behind_in_its_submit_ring() {
 #[test]
 fn r03_a_call_that_races_the_failure_of_the_actor_is_answered() {
     for _ in 0..200 {
-        let shared = UpstreamShared::new(std::sync::Arc::new(config("bad", limits(1, 100))));
+        let shared = UpstreamShared::new(Arc::new(config("bad", limits(1, 100))));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let calls = runtime.block_on(async {
             let rig = Rig::start(config("rig", limits(1, 10)), supervisor(&Global::default()), |_| {});
@@ -308,4 +313,65 @@ async fn an_operators_restart_loses_what_runs_and_keeps_what_waits() {
     assert_eq!(in_state(&calls, State::Queued), 1);
     assert_eq!(rig.server.peak(), 2);
     rig.check(&calls);
+}
+
+/// A call as the ingress makes it.
+fn wanted(upstream: &Arc<Upstream>) -> Wanted {
+    let body = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{}}}"#;
+    let Ok(Message::Request(request)) = envelope::read(bytes::Bytes::from_static(body)) else { panic!("a request") };
+    Wanted {
+        caller: caller(1),
+        upstream: upstream.clone(),
+        request,
+        target: "t".into(),
+        renamed: false,
+        tool: Some("t".into()),
+        lane: None,
+        arrived: tokio::time::Instant::now(),
+        timeout: None,
+        home: 0,
+        form: ReplyForm::Result,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_withdrawn_from_the_upstream_that_has_it_not_from_the_next_of_that_name() {
+    let dispatcher = Dispatcher::new(Arc::new(plain_config()), 1);
+    let supervisor = supervisor(&Global::default());
+    let old = Rig::start(config("db", limits(1, 10)), supervisor.clone(), |server| server.on_stop(OnStop::Honour));
+    dispatcher.add_upstream(old.upstream.clone());
+    settle().await;
+    let (first, waits) = (dispatcher.submit(wanted(&old.upstream)), dispatcher.submit(wanted(&old.upstream)));
+    settle().await;
+    // Taken out of the table to be drained, and a new one put in under the same name.
+    assert!(dispatcher.remove_route("db").is_some());
+    let new = Rig::start(config("db", limits(1, 10)), supervisor, |server| server.on_stop(OnStop::Honour));
+    dispatcher.add_upstream(new.upstream.clone());
+    settle().await;
+    let (theirs, behind) = (dispatcher.submit(wanted(&new.upstream)), dispatcher.submit(wanted(&new.upstream)));
+    settle().await;
+    assert_eq!(dispatcher.cancel_call(&waits, CancelledBy::Operator), CancelAnswer::CancelledQueued);
+    assert_eq!(dispatcher.cancel_call(&first, CancelledBy::Operator), CancelAnswer::CancelledRunning);
+    settle().await;
+    assert!(old.server.seen().contains(&Seen::Stop(first.id, StopReason::Cancelled)), "the server was asked to stop");
+    assert_eq!((old.upstream.status().running, old.upstream.status().queued), (0, 0), "and its queue is free");
+    assert_eq!((theirs.ticket.state(), behind.ticket.state()), (State::Running, State::Queued));
+    assert!(!new.server.seen().iter().any(|seen| matches!(seen, Seen::Stop(..))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r02_a_number_of_a_former_life_names_no_call_of_the_next() {
+    let rig = Rig::up(limits(1, 10)).await;
+    let ann = caller(1);
+    let old = rig.calls(&ann, 2);
+    rig.settle().await;
+    let entry = old[1].entry.load(Relaxed);
+    rig.fail().await;
+    let new = rig.calls(&ann, 2);
+    rig.settle().await;
+    assert_eq!(new[1].entry.load(Relaxed), entry, "the next life numbers its entries as the last one did");
+    old[1].entry.store(entry, Relaxed);
+    rig.upstream.shared().withdraw(old[1].clone());
+    rig.settle().await;
+    assert_eq!((new[1].ticket.state(), rig.upstream.status().queued), (State::Queued, 1));
 }

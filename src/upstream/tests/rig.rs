@@ -3,7 +3,7 @@
 use crate::call::{Accepted, Call, CallId, Ending, IdMint, OnFinish, State};
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{
-    CallerConfig, Concurrency, Global, HttpTarget, Limits, Start, StdioTarget, Target, ToolConfig, UpstreamConfig,
+    Auth, CallerConfig, Concurrency, Config, Global, HttpTarget, Limits, Listen, Start, StdioTarget, Target, ToolConfig, UpstreamConfig,
 };
 use crate::outcome::Outcome;
 use crate::protocol::envelope::{self, Message};
@@ -64,6 +64,25 @@ pub(super) fn config(name: &str, limits: Limits) -> UpstreamConfig {
         start: Start::Eager,
         connect_timeout: Duration::from_secs(10),
         max_message: 1 << 20,
+    }
+}
+
+/// A daemon's config without upstreams or callers.
+pub(super) fn plain_config() -> Config {
+    Config {
+        listen: Listen {
+            mcp: "127.0.0.1:0".parse().unwrap(),
+            admin: "/nowhere".into(),
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            threads: 1,
+            max_body: 1 << 20,
+        },
+        auth: Auth::None,
+        global: Global::default(),
+        upstreams: BTreeMap::new(),
+        callers: BTreeMap::new(),
+        origin: None,
     }
 }
 
