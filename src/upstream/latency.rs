@@ -1,4 +1,4 @@
-//! Slot times of the recent past: a sliding histogram for p50 and p95.
+//! Slot times of calls that completed in the recent past: a sliding histogram for p50 and p95.
 //!
 //! Two windows of 30 s take turns, so a figure covers the last 30 to 60 s. Buckets grow by an eighth to a
 //! quarter, so a figure is at most that much too high. Fixed size, no allocation.

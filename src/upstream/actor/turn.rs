@@ -128,9 +128,13 @@ impl UpstreamActor {
         let flight = self.take_flight(id);
         if let Some(call) = self.core.complete(id, completion.slot_time) {
             call.entry.store(0, Relaxed);
-            self.shared.latency.lock().add(completion.slot_time, self.clock);
-            if call.ticket.state() != State::Finished {
-                call.lose("the connection gave the call up without an answer", self.clock);
+            match call.ticket.ending().map(|ending| ending.outcome) {
+                // How long the server takes: what was cancelled or broke off says nothing of that.
+                Some(Outcome::Completed { .. }) => self.shared.latency.lock().add(completion.slot_time, self.clock),
+                Some(_) => {}
+                None => {
+                    call.lose("the connection gave the call up without an answer", self.clock);
+                }
             }
         }
         drop(flight);

@@ -3,7 +3,7 @@
 use super::rig::*;
 use crate::call::State;
 use crate::config::{CallerConfig, Concurrency, Limits};
-use crate::outcome::{CancelledBy, Outcome, Reason, Scope};
+use crate::outcome::{CancelledBy, Outcome, Reason, Scope, TimedOutBy};
 use crate::upstream::{UpstreamShared, UpstreamState};
 
 #[tokio::test(start_paused = true)]
@@ -252,4 +252,24 @@ fn r24_concurrent_changes_of_limits_lose_nothing_of_each_other() {
     let limits = &shared.config.load().limits;
     assert_eq!(limits.queue_size, 2100);
     assert_eq!(limits.cancel_grace, Limits::built_in(true).cancel_grace + secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn slot_times_are_those_of_calls_that_completed() {
+    let rig = Rig::up(Limits { call_timeout: Some(secs(2)), ..limits(4, 10) }).await;
+    let calls = rig.calls(&caller(1), 4);
+    rig.settle().await;
+    // Cancelled and honoured at once; broken off; timed out, and answered late.
+    rig.cancel(&calls[0], CancelledBy::Caller);
+    rig.server.answer(calls[0].id);
+    rig.server.lose(calls[1].id, true);
+    rig.pass(ms(500)).await;
+    assert_eq!(rig.upstream.status().p50, None);
+    rig.server.answer(calls[2].id);
+    rig.pass(ms(1600)).await;
+    assert_eq!(outcome(&calls[3]), Some(Outcome::TimedOut(TimedOutBy::CallTimeout)));
+    rig.server.answer(calls[3].id);
+    rig.settle().await;
+    let status = rig.upstream.status();
+    assert!(status.p50.unwrap() >= ms(500) && status.p95.unwrap() < ms(650), "{status:?}");
 }

@@ -139,8 +139,7 @@ async fn r02_a_completion_of_a_former_life_frees_nothing() {
     let ann = caller(1);
     let first = rig.calls(&ann, 1);
     rig.settle().await;
-    let stale =
-        crate::upstream::RunId { incarnation: 1, entry: first[0].entry.load(Relaxed) };
+    let stale = crate::upstream::RunId { incarnation: 1, entry: first[0].entry.load(Relaxed) };
     rig.fail().await;
     let second = rig.calls(&ann, 2);
     rig.settle().await;

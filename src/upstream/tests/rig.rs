@@ -3,7 +3,8 @@
 use crate::call::{Accepted, Call, CallId, Ending, IdMint, OnFinish, State};
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{
-    Auth, CallerConfig, Concurrency, Config, Global, HttpTarget, Limits, Listen, Start, StdioTarget, Target, ToolConfig, UpstreamConfig,
+    Auth, CallerConfig, Concurrency, Config, Global, HttpTarget, Limits, Listen, Start, StdioTarget, Target,
+    ToolConfig, UpstreamConfig,
 };
 use crate::outcome::Outcome;
 use crate::protocol::envelope::{self, Message};
