@@ -23,6 +23,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+/// Places of the ring that stands for none.
+const NO_RING: usize = 1;
 /// Told to whoever is refused meanwhile.
 const FAILING: &str = "its actor keeps failing and is restarted after a rest";
 
@@ -31,7 +33,8 @@ pub struct UpstreamShared {
     pub name: Arc<str>,
     pub config: ArcSwap<UpstreamConfig>,
     pub ledger: Arc<Ledger>,
-    /// Calls on their way into the queue. Large enough that full means the queue is full too (rule R21).
+    /// Calls on their way into the queue. Large enough that full means the queue is full too; of [`NO_RING`] places,
+    /// and never pushed into, until there is a first call (rule R21).
     submits: ArcSwap<ArrayQueue<Arc<Call>>>,
     /// Submit rings that were replaced by larger ones; emptied before the current one is. Its lock is also what
     /// makes changes of the config one at a time.
@@ -106,7 +109,7 @@ impl UpstreamShared {
         Arc::new(UpstreamShared {
             name: config.name.clone(),
             ledger: Arc::new(Ledger::default()),
-            submits: ArcSwap::from_pointee(ArrayQueue::new(places(&config))),
+            submits: ArcSwap::from_pointee(ArrayQueue::new(NO_RING)),
             retired: Mutex::default(),
             has_retired: AtomicBool::new(false),
             completions: SegQueue::new(),
@@ -161,6 +164,9 @@ impl UpstreamShared {
             return self.turn_away(&call, reason, note);
         }
         let ours = call.clone();
+        if self.submits.load().capacity() == NO_RING {
+            self.make_ring();
+        }
         match self.submits.load().push(call) {
             Ok(()) => self.wake.notify_one(),
             Err(call) => {
@@ -201,6 +207,15 @@ impl UpstreamShared {
         true
     }
 
+    /// Has the submit ring made, for the first call. Nobody has pushed into what stands for it until now, so
+    /// there is nothing to keep of that.
+    fn make_ring(&self) {
+        let _one_at_a_time = self.retired.lock();
+        if self.submits.load().capacity() == NO_RING {
+            self.submits.store(Arc::new(ArrayQueue::new(places(&self.config.load()))));
+        }
+    }
+
     /// The next submitted call, rings that were replaced first.
     pub(crate) fn next_submit(&self) -> Option<Arc<Call>> {
         if self.has_retired.load(SeqCst) {
@@ -234,7 +249,8 @@ impl UpstreamShared {
         change(&mut config);
         let wanted = places(&config);
         self.config.store(Arc::new(config));
-        if self.submits.load().capacity() < wanted {
+        let places = self.submits.load().capacity();
+        if places != NO_RING && places < wanted {
             let old = self.submits.swap(Arc::new(ArrayQueue::new(wanted)));
             retired.push(old);
             self.has_retired.store(true, SeqCst);
@@ -269,6 +285,13 @@ impl UpstreamShared {
         if dry.is_ok() {
             self.dry.notify_waiters();
         }
+    }
+
+    /// Places of the submit ring; 0 before it is made.
+    #[cfg(test)]
+    pub(crate) fn submit_places(&self) -> usize {
+        let places = self.submits.load().capacity();
+        if places == NO_RING { 0 } else { places }
     }
 
     /// Turns that the actor took, to show that an idle upstream takes none.

@@ -2,7 +2,7 @@
 
 use super::rig::*;
 use crate::call::State;
-use crate::config::{CallerConfig, Concurrency, Limits};
+use crate::config::{CallerConfig, Concurrency, Global, Limits};
 use crate::outcome::{CancelledBy, Outcome, Reason, Scope, TimedOutBy};
 use crate::upstream::{UpstreamShared, UpstreamState};
 
@@ -66,6 +66,41 @@ async fn r21_calls_in_a_replaced_submit_ring_are_taken_first() {
     rig.settle().await;
     let order: Vec<_> = rig.upstream.page(0, 256).await.unwrap().rows.iter().map(|row| row.call.id).collect();
     assert_eq!(order, before.iter().chain(&after).map(|call| call.id).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r21_the_submit_ring_is_made_with_the_first_call() {
+    let rig = Rig::up(limits(10, 500)).await;
+    let shared = rig.upstream.shared();
+    rig.upstream.set_limits(limits(10, 600)).await.unwrap();
+    assert_eq!(shared.submit_places(), 0);
+    let calls = rig.calls(&caller(1), 610);
+    assert_eq!(shared.submit_places(), 610, "of the size that the limits ask for by then");
+    rig.settle().await;
+    assert_eq!((in_state(&calls, State::Running), in_state(&calls, State::Queued)), (10, 600));
+}
+
+/// From several threads at once, in real time, with a change of the size in between.
+#[test]
+fn r21_no_call_is_lost_while_the_submit_ring_is_made_and_replaced() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _ in 0..200 {
+        let shared = UpstreamShared::new(std::sync::Arc::new(config("up", limits(1, 100))));
+        let calls = runtime.block_on(async {
+            let rig = Rig::start(config("rig", limits(1, 10)), supervisor(&Global::default()), |_| {});
+            (0..60).map(|_| rig.accept(&caller(1), Like::default())).collect::<Vec<_>>()
+        });
+        std::thread::scope(|scope| {
+            for part in calls.chunks(20) {
+                let shared = &shared;
+                scope.spawn(move || part.iter().for_each(|call| shared.submit(call.clone())));
+            }
+            scope.spawn(|| shared.reconfigure(|config| config.limits.queue_size = 1000));
+        });
+        let mut taken: Vec<_> = std::iter::from_fn(|| shared.next_submit().map(|call| call.id)).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, calls.iter().map(|call| call.id).collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test(start_paused = true)]
