@@ -2,6 +2,7 @@
 
 mod calls;
 mod chaos;
+mod ledger;
 mod limits;
 mod link;
 mod lists;
