@@ -145,7 +145,7 @@ impl Thread {
 }
 
 /// One upstream with its connection and its actor.
-fn build(
+pub(crate) fn build(
     config: Arc<UpstreamConfig>,
     supervisor: &Supervisor,
     starts: &Arc<Semaphore>,

@@ -14,6 +14,7 @@ mod health;
 mod key;
 pub mod out;
 mod ps;
+mod run;
 mod serve;
 mod status;
 mod upstream;
@@ -55,6 +56,8 @@ enum Command {
     Check(check::Args),
     /// Tell by the exit code whether the daemon is well: 0 healthy, 1 degraded, 4 unreachable
     Health(health::Args),
+    /// Put a queue around one stdio server: a drop-in command for a client's JSON, no daemon
+    Run(run::Args),
     /// Keys of callers
     Key(key::Args),
     /// See it work with nothing to set up: demo servers, simulated callers, live queues, a table at the end
@@ -123,6 +126,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Call(args) => call::run(args, global).await,
         Command::Check(args) => check::run(args, global).await,
         Command::Health(args) => health::run(args, global).await,
+        Command::Run(args) => run::run(args, global).await,
         Command::Key(args) => key::run(args, global).await,
         Command::Demo(args) => demo::run(args, global).await,
         Command::DemoServer(args) => demo::serve(args, global).await,

@@ -10,6 +10,7 @@ pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod calls;
 pub(crate) mod era;
+pub(crate) mod face;
 pub(crate) mod guard;
 pub(crate) mod hello;
 pub(crate) mod inflight;
@@ -22,6 +23,7 @@ pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod session;
 mod stall;
+pub(crate) mod stdio;
 pub(crate) mod who;
 
 pub use listen::{bind, listen, serve, serve_socket};

@@ -26,6 +26,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod run;
 pub mod shutdown;
 pub mod snapshot;
 pub mod telemetry;

@@ -12,7 +12,7 @@ use crate::config::LegacyDisconnect;
 use crate::dispatcher::Wanted;
 use crate::ledger::Stage;
 use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Scope, TimedOutBy};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,6 +26,10 @@ const TICK: Duration = Duration::from_millis(32);
 const SLACK: Duration = Duration::from_secs(1);
 /// How far an operator may move the expiry of a queued call (rule R25).
 const EXTENSION: Duration = Duration::from_secs(3600);
+
+/// With `cancel` as its value: closing the connection is a cancel for a legacy client too. Sent by fronts that give each
+/// request a connection of its own and close it when their client cancels.
+pub(crate) static CLOSING_CANCELS: HeaderName = HeaderName::from_static("forebay-disconnect");
 
 /// Whose call it is, and what that means when its client goes away.
 pub(crate) enum Client<'a> {

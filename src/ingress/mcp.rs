@@ -211,6 +211,9 @@ impl Post<'_> {
         };
         let client = match era {
             Era::Modern => Client::Closes,
+            Era::Legacy if self.parts.headers.get(&calls::CLOSING_CANCELS).is_some_and(|value| value == "cancel") => {
+                Client::Closes
+            }
             Era::Legacy => Client::Legacy {
                 owner: Owner { caller: self.caller.id, session },
                 headers: &self.parts.headers,

@@ -26,6 +26,8 @@ mod stderr;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use command::locate;
+
 use crate::config::Target;
 use crate::upstream::connection::{AskError, Connection, How, Report, Run, RunId, ServerInfo, StopReason};
 use crate::upstream::shared::UpstreamShared;

@@ -82,6 +82,16 @@ pub(super) fn spawn(
     })
 }
 
+/// Where a command would be found, without starting it; the error is for people.
+///
+/// # Errors
+/// It is not there, or cannot be run.
+pub(crate) fn locate(target: &StdioTarget) -> Result<PathBuf, String> {
+    let env = environment(target, std::env::vars_os());
+    let search = env.get(&OsString::from("PATH")).cloned().unwrap_or_default();
+    resolve(&target.command, target.cwd.as_deref(), &search).map_err(|fault| fault.to_string())
+}
+
 /// The base taken from the daemon's variables, the configured ones laid over it.
 fn environment(
     target: &StdioTarget,
