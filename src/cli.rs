@@ -3,6 +3,7 @@
 //! Data goes to standard output, talk to standard error, both through [`out`] alone. Every failure is a
 //! [`CliError`] with an [`Exit`] code that scripts can rely on.
 
+mod bridge;
 mod call;
 mod cancel;
 mod check;
@@ -58,6 +59,8 @@ enum Command {
     Health(health::Args),
     /// Put a queue around one stdio server: a drop-in command for a client's JSON, no daemon
     Run(run::Args),
+    /// A running daemon's MCP on standard input and output, for clients that cannot speak HTTP
+    Bridge(bridge::Args),
     /// Keys of callers
     Key(key::Args),
     /// See it work with nothing to set up: demo servers, simulated callers, live queues, a table at the end
@@ -127,6 +130,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Check(args) => check::run(args, global).await,
         Command::Health(args) => health::run(args, global).await,
         Command::Run(args) => run::run(args, global).await,
+        Command::Bridge(args) => bridge::run(args, global).await,
         Command::Key(args) => key::run(args, global).await,
         Command::Demo(args) => demo::run(args, global).await,
         Command::DemoServer(args) => demo::serve(args, global).await,

@@ -23,6 +23,7 @@ pub mod upstream;
 
 pub mod admin;
 pub mod app;
+pub mod bridge;
 pub mod cli;
 pub mod config;
 pub mod demo;

@@ -111,7 +111,7 @@ fn arguments(typed: &str) -> Result<Box<RawValue>, CliError> {
 }
 
 /// The address to connect to, which for a daemon that listens everywhere is loopback.
-fn reachable(mcp: &str) -> Result<SocketAddr, CliError> {
+pub(super) fn reachable(mcp: &str) -> Result<SocketAddr, CliError> {
     let mut address: SocketAddr = mcp
         .parse()
         .map_err(|_| CliError::failed(format!("the daemon's MCP address {} cannot be read", out::clean(mcp))))?;
