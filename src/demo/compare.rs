@@ -63,7 +63,7 @@ fn group(table: &mut Table, of: &Figures, figures: &[&Figures]) {
     let row = |table: &mut Table, name: &str, cell: &dyn Fn(&Figures) -> Cell, change: String| {
         let mut cells: Vec<Cell> = vec![(format!("  {name}"), None)];
         cells.extend(figures.iter().map(|figures| cell(figures)));
-        if figures.len() == 2 {
+        if !change.is_empty() {
             cells.push((change, None));
         }
         table.painted_row(cells);
@@ -117,7 +117,7 @@ fn servers(table: &mut Table, phases: &[Phase]) {
                 (Some(peak), Some((limit, _))) if *peak <= limit => format!("never above its limit, {limit}"),
                 _ => String::new(),
             };
-            cells.push((kept, None));
+            cells.extend((!kept.is_empty()).then_some((kept, None)));
         }
         table.painted_row(cells);
     }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn both_phases_stand_side_by_side_within_80_columns() {
         let text = report(false, both());
-        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80 && line.trim_end() == line), "{text}");
         assert!(
             text.starts_with("With limits 88% of the careful callers' calls succeeded, without limits 41%."),
             "{text}"

@@ -94,7 +94,7 @@ pub enum End {
 }
 
 /// What the columns of [`line`] are. All of it fits into 80 columns for an hour's load.
-pub const HEAD: &str = "   TIME   FRAGILE      SLOW     FLAKY     CAREFUL       RUNAWAY   FAILED  REFUSED";
+pub const HEAD: &str = "  TIME   FRAGILE      SLOW     FLAKY     CAREFUL       RUNAWAY   FAILED  REFUSED";
 /// What [`HEAD`]'s words mean.
 pub const LEGEND: &str = "servers: calls running+waiting; callers: calls ok/made";
 
@@ -112,7 +112,7 @@ fn line(overview: &Overview) -> String {
     };
     let made = |runaway| format!("{}/{}", sum(|row| row.ok, Some(runaway)), sum(|row| row.calls, Some(runaway)));
     format!(
-        "{elapsed:>6.1}s {:>9} {:>9} {:>9} {:>11} {:>13} {:>8} {:>8}",
+        "{elapsed:>5.1}s {:>9} {:>9} {:>9} {:>11} {:>13} {:>8} {:>8}",
         server(Kind::Fragile),
         server(Kind::Slow),
         server(Kind::Flaky),
