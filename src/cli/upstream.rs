@@ -38,11 +38,29 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
         return out::line(&String::from_utf8_lossy(&body));
     }
     let now: Upstream = read(&body)?;
-    out::line(&format!(
-        "{}: {}, {} running, {} queued",
-        out::clean(&now.name),
-        now.state.name(),
-        u64::from(now.running) + u64::from(now.lingering),
-        now.queued
-    ))
+    out::line(&told(&now))
+}
+
+fn told(now: &Upstream) -> String {
+    // A lingering slot is taken though nobody waits for its call any more: it is no running one.
+    let lingering = match now.lingering {
+        0 => String::new(),
+        slots => format!(", {slots} lingering"),
+    };
+    let (name, state) = (out::clean(&now.name), now.state.name());
+    format!("{name}: {state}, {} running{lingering}, {} queued", now.running, now.queued)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lingering_slots_are_no_running_calls() {
+        let mut now = Upstream { name: "db".into(), running: 2, lingering: 1, queued: 3, ..Upstream::default() };
+        now.state = forebay_wire::UpstreamState::Paused;
+        assert_eq!(told(&now), "db: paused, 2 running, 1 lingering, 3 queued");
+        now.lingering = 0;
+        assert_eq!(told(&now), "db: paused, 2 running, 3 queued");
+    }
 }
