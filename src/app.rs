@@ -38,7 +38,7 @@ pub enum StartError {
     Randomness(getrandom::Error),
 }
 
-/// A daemon that runs. [`App::shut_down`] ends it; a dropped one goes on until the process ends.
+/// A daemon that runs. [`App::shut_down`] ends it in order; a dropped one ends at once, calls unanswered.
 pub struct App {
     pub dispatcher: Arc<Dispatcher>,
     /// Where MCP and REST are served, with the port that was taken.
@@ -52,11 +52,22 @@ pub struct App {
     threads: Vec<Thread>,
 }
 
-/// A thread with a runtime of its own, which lives until `stop`.
+/// A thread with a runtime of its own, which lives until `stop` or until this is dropped.
 struct Thread {
     handle: Handle,
     stop: CancellationToken,
-    join: JoinHandle<()>,
+    /// None once it was joined.
+    join: Option<JoinHandle<()>>,
+}
+
+impl Drop for Thread {
+    /// A start that fails half way leaves no thread behind.
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(join) = self.join.take() {
+            let _ = join.join();
+        }
+    }
 }
 
 impl App {
@@ -119,9 +130,7 @@ impl App {
         }
         // Joining blocks, so it is done off the runtime.
         let joined = tokio::task::spawn_blocking(move || {
-            for thread in threads {
-                let _ = thread.join.join();
-            }
+            drop(threads);
         });
         let _ = joined.await;
     }
@@ -140,7 +149,7 @@ impl Thread {
                 runtime.shutdown_background();
             })
             .map_err(StartError::Thread)?;
-        Ok(Thread { handle, stop, join })
+        Ok(Thread { handle, stop, join: Some(join) })
     }
 }
 
@@ -158,4 +167,22 @@ pub(crate) fn build(
         Target::Http(_) => Http::new(shared.clone(), starts.clone(), homes.to_vec(), seed),
     };
     Upstream::start(shared, connection, supervisor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_thread_has_ended_with_all_that_ran_on_it() {
+        let held = Arc::new(());
+        let thread = Thread::start("forebay-test".into()).unwrap();
+        let on_it = held.clone();
+        thread.handle.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(on_it);
+        });
+        drop(thread);
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
 }
