@@ -78,7 +78,7 @@ pub fn parse(file: &Path, bytes: Vec<u8>, format: Format, env: &dyn Env) -> Resu
         Format::Toml => text.parse_toml(),
         Format::McpServers => text.parse_json(),
     };
-    let Some(tree) = tree else { return refuse(faults) };
+    let Some(tree) = tree else { return refuse(other_format(file, &text, format).map_or(faults, |fault| vec![fault])) };
     let variables = Variables::read(env, &mut faults);
     let base = file.parent().unwrap_or(Path::new(""));
     let mut reader = Reader::new(&text, base, env);
@@ -118,6 +118,21 @@ pub fn parse(file: &Path, bytes: Vec<u8>, format: Format, env: &dyn Env) -> Resu
         return refuse(faults);
     }
     Ok((config, warnings))
+}
+
+/// A file that cannot be read in its format but can in the other one: only the flag is wrong.
+fn other_format(file: &Path, text: &Text, format: Format) -> Option<Finding> {
+    let (message, hint) = match format {
+        Format::Toml if matches!(text.parse_json(), (Some(Node { value: Value::Table(_), .. }), _)) => {
+            ("is JSON, and --config takes TOML", "give an `mcpServers` file with --mcp-config")
+        }
+        Format::McpServers if text.parse_toml().1.is_empty() => {
+            ("is TOML, and --mcp-config takes JSON", "give a config in TOML with --config")
+        }
+        Format::Toml | Format::McpServers => return None,
+    };
+    let (key, hint) = (String::new(), Some(hint.into()));
+    Some(Finding { place: Place::WholeFile(file.into()), key, message: message.into(), hint })
 }
 
 /// Where forebay will listen, for finding entries of an `mcpServers` file that lead back to it.

@@ -20,6 +20,8 @@ pub(super) struct Server {
     pub node: Node,
 }
 
+const SHAPE: &str = "the file must be { \"mcpServers\": { \"NAME\": { \"command\": ... } } }";
+
 /// Fields of clients that mean nothing to a daemon.
 const NOT_FOR_US: [&str; 20] = [
     "type",
@@ -48,7 +50,7 @@ const NOT_FOR_US: [&str; 20] = [
 pub(super) fn servers(reader: &mut Reader<'_>, root: &Node, own: SocketAddr) -> Vec<Server> {
     let root_item = Item { key: String::new(), node: root, variable: None };
     let Value::Table(entries) = &root.value else {
-        reader.fault(&root_item, format!("must be an object with `mcpServers`, not {}", root.value.kind()), "");
+        reader.fault(&root_item, format!("must be an object with `mcpServers`, not {}", root.value.kind()), SHAPE);
         return Vec::new();
     };
     let found = ["mcpServers", "servers", "mcp_servers"]
@@ -61,8 +63,7 @@ pub(super) fn servers(reader: &mut Reader<'_>, root: &Node, own: SocketAddr) -> 
             inner.iter().find(|entry| entry.key == "servers")
         });
     let Some(found) = found else {
-        let hint = "the file must be { \"mcpServers\": { \"NAME\": { \"command\": ... } } }";
-        reader.fault(&root_item, "has no `mcpServers`", hint);
+        reader.fault(&root_item, "has no `mcpServers`", SHAPE);
         return Vec::new();
     };
     let mut servers: Vec<Server> = Vec::new();
@@ -79,7 +80,10 @@ pub(super) fn servers(reader: &mut Reader<'_>, root: &Node, own: SocketAddr) -> 
         servers.push(Server { name, path: item.key, start, node });
     }
     if servers.is_empty() && reader.faults.is_empty() {
-        let hint = "each server that was left out is told above with the reason";
+        let hint = match reader.warnings.is_empty() {
+            true => "add one: \"NAME\": { \"command\": ... } or \"NAME\": { \"url\": ... }",
+            false => "each server that was left out is told beside this with the reason",
+        };
         reader.fault_at(found.key_span.start, &found.key, "has no server that can be served", hint);
     }
     servers

@@ -288,7 +288,9 @@ impl<'a> Reader<'a> {
                     Err(_) if text.secret => {
                         self.refuse(item, "is filled in with something that is no duration", "write it as \"30s\"")
                     }
-                    Err(why) if text.text.trim().starts_with('-') => self.refuse(item, "is negative", &why),
+                    Err(_) if text.text.trim().starts_with('-') => {
+                        self.refuse(item, "is negative", "write it as \"30s\"")
+                    }
                     Err(why) => self.refuse(item, why, ""),
                 }
             }
