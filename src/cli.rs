@@ -29,9 +29,21 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// What stands below the options; `docs/cli.md` has all of it.
+const AFTER_HELP: &str = "\
+Environment:
+  FOREBAY_ADMIN  as --admin, for the daemon and the commands alike
+  FOREBAY_LOG    what `serve` logs, in place of -q and -v: such as debug or warn,forebay=trace
+  FOREBAY_KEY    the caller's key for `call`
+  FOREBAY_LISTEN_..., FOREBAY_GLOBAL_..., FOREBAY_DEFAULTS_...  settings over the config's
+
+Exit codes:
+  0 done  1 failed  2 usage  3 config invalid  4 daemon unreachable  5 not found
+  6 not allowed  7 partly done  8 timed out  130 interrupted";
+
 /// A queueing daemon between MCP clients and MCP servers.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "forebay", version, max_term_width = 100, disable_help_subcommand = true, after_help = AFTER_HELP)]
 struct Cli {
     #[command(flatten)]
     global: Global,

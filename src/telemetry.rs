@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts the log: text on a terminal, JSON otherwise. `verbosity` counts `-v`; `FOREBAY_LOG` overrides.
+/// Starts the log: text on a terminal, JSON otherwise. `verbosity` counts `-v`; `FOREBAY_LOG` stands in their place,
+/// and one that is no filter is told and passed over.
 pub fn start(quiet: bool, verbosity: u8, color: bool) {
     let level = match (quiet, verbosity) {
         (true, _) => "warn",
@@ -12,10 +13,13 @@ pub fn start(quiet: bool, verbosity: u8, color: bool) {
         (false, 1) => "debug",
         (false, _) => "trace",
     };
-    let filter = std::env::var("FOREBAY_LOG")
-        .ok()
-        .and_then(|filter| EnvFilter::try_new(filter).ok())
-        .unwrap_or_else(|| EnvFilter::new(format!("warn,forebay={level}")));
+    let given = std::env::var("FOREBAY_LOG").ok().filter(|filter| !filter.trim().is_empty());
+    let (given, fault) = match given.map(EnvFilter::try_new) {
+        Some(Ok(filter)) => (Some(filter), None),
+        Some(Err(fault)) => (None, Some(fault)),
+        None => (None, None),
+    };
+    let filter = given.unwrap_or_else(|| EnvFilter::new(format!("warn,forebay={level}")));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Stderr);
     // A second start, as in tests, keeps the first log.
     let _ = if std::io::stderr().is_terminal() {
@@ -23,6 +27,9 @@ pub fn start(quiet: bool, verbosity: u8, color: bool) {
     } else {
         log.json().flatten_event(true).try_init()
     };
+    if let Some(fault) = fault {
+        tracing::warn!(%fault, "FOREBAY_LOG is no filter, such as debug or warn,forebay=trace: it is passed over");
+    }
 }
 
 /// Standard error that never fails: the daemon goes on when nobody reads its log any more (C42).

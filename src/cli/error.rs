@@ -21,6 +21,19 @@ pub enum Exit {
 }
 
 impl Exit {
+    pub const ALL: [Exit; 10] = [
+        Exit::Ok,
+        Exit::Failed,
+        Exit::Usage,
+        Exit::ConfigInvalid,
+        Exit::Unreachable,
+        Exit::NotFound,
+        Exit::NotAllowed,
+        Exit::PartlyDone,
+        Exit::TimedOut,
+        Exit::Interrupted,
+    ];
+
     /// The word for it in the JSON form of an error.
     pub fn name(self) -> &'static str {
         match self {
@@ -93,5 +106,20 @@ impl CliError {
         }
         let form = Form { code: self.code.name(), message: &self.message, hint: self.hint.as_deref() };
         serde_json::to_string(&form).unwrap_or_else(|_| format!("{{\"code\":\"{}\"}}", self.code.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_tells_every_exit_code_and_no_other() {
+        let manual = include_str!("../../docs/cli.md");
+        let rows: Vec<_> = manual.lines().filter_map(|line| line.strip_prefix("| ")).collect();
+        let rows = rows.iter().filter(|row| row.starts_with(|c: char| c.is_ascii_digit()));
+        let told: Vec<_> = rows.map(|row| row.split(" | ").take(2).collect::<Vec<_>>().join(" ")).collect();
+        let all: Vec<_> = Exit::ALL.iter().map(|exit| format!("{} `{}`", *exit as u8, exit.name())).collect();
+        assert_eq!(told, all);
     }
 }

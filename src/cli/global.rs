@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Global {
-    /// The daemon's admin address, unix:PATH [default: the socket of the default config]
+    /// The admin address, unix:PATH: where `serve` listens, and where the other commands look for the daemon
+    /// [default: the socket of the default config]
     #[arg(long, global = true, value_name = "ADDR", env = "FOREBAY_ADMIN")]
     pub admin: Option<String>,
     /// The form of what is printed
