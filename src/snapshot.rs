@@ -78,7 +78,8 @@ pub fn upstream(upstream: &Upstream) -> wire::Upstream {
         restarts: report.restarts,
         queue_timeout_ms: config.limits.queue_timeout.map(millis),
         call_timeout_ms: config.limits.call_timeout.map(millis),
-        fault: status.fault.map(|fault| fault.to_string()),
+        // What callers are told is only the class of it.
+        fault: status.fault.map(|brief| report.fault.unwrap_or_else(|| brief.to_string())),
         retry_in_ms: status.retry_in.map(millis),
         pids: report.pids,
     }

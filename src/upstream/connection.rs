@@ -101,6 +101,8 @@ pub struct ServerInfo {
 pub struct Report {
     pub pids: Vec<u32>,
     pub restarts: u64,
+    /// Why the link is down, whole: for operators, where the phrase in [`LinkEvent`] is for callers too.
+    pub fault: Option<String>,
     /// The last lines of stderr, oldest first. Hostile text.
     pub stderr: Vec<String>,
     /// Lines on stdout that were no messages.
@@ -128,7 +130,8 @@ pub enum AskError {
 pub enum LinkEvent {
     /// It can take calls; with process pools, over this many of the configured processes.
     Up { processes: u32 },
-    /// It cannot, and tries again after `retry_in`. `fault` is a short phrase ("exit code 1").
+    /// It cannot, and tries again after `retry_in`. `fault` is a short phrase ("exit code 1")
+    /// that callers may read: it names no path, no address and no secret.
     Down { fault: Arc<str>, retry_in: Duration },
     /// It cannot, and trying again will not help (401, 403, command not found).
     Final { fault: Arc<str> },

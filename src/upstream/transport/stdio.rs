@@ -7,11 +7,12 @@
 //! - `frame`: bytes to lines; `reader`: lines to answers; `outbound`: what waits to be written
 //! - `book`: what is open with a child; `pool`: all children and who gets a call; `probe`: is it alive
 //! - `command`, `process`, `life`, `handshake`, `backoff`: how a child starts, lives, ends and comes back
-//! - `stderr`, `quiet`, `message`: its last words, bounded logs, our own messages
+//! - `stderr`, `fault`, `quiet`, `message`: its last words, what is told of its end, bounded logs, our own messages
 
 mod backoff;
 mod book;
 mod command;
+mod fault;
 mod frame;
 mod handshake;
 mod life;
@@ -179,9 +180,15 @@ impl Connection for Stdio {
     }
 
     fn report(&self) -> Report {
-        let pids = self.inner.pool.lock().members.iter().filter_map(|member| member.pid).collect();
+        let config = self.inner.shared.config.load();
+        let target = match &config.target {
+            Target::Stdio(target) => Some(target),
+            Target::Http(_) => None,
+        };
+        let pool = self.inner.pool.lock();
         Report {
-            pids,
+            pids: pool.members.iter().filter_map(|member| member.pid).collect(),
+            fault: pool.fault.as_ref().map(|fault| fault.told(&self.inner.stderr.of(&fault.stderr), target)),
             restarts: self.inner.restarts.load(Relaxed),
             stderr: self.inner.stderr.lines(),
             noise: self.inner.noise.load(Relaxed),

@@ -37,6 +37,18 @@ pub(super) enum SpawnError {
 }
 
 impl SpawnError {
+    /// The class of it, which tells callers nothing of the machine.
+    pub(super) fn brief(&self) -> &'static str {
+        match self {
+            SpawnError::NotFound { .. } => "the server's command was not found",
+            SpawnError::NotExecutable { .. } => "the server's command is not executable",
+            SpawnError::WorkingDirectory { .. } => "the server's working directory cannot be used",
+            SpawnError::Interpreter { .. } => "the interpreter of the server's command was not found",
+            SpawnError::Spawn { .. } | SpawnError::Task => "the server's command could not be started",
+            SpawnError::NotStdio => "the server is not a command",
+        }
+    }
+
     /// Whether trying again soon cannot help: somebody has to install or mend something.
     pub(super) fn is_final(&self) -> bool {
         match self {

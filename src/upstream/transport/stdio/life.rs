@@ -5,7 +5,8 @@
 //! at work counts.
 
 use super::command::{self, SpawnError};
-use super::pool::{Fault, Inner, Order, Phase};
+use super::fault::Fault;
+use super::pool::{Inner, Order, Phase};
 use super::process::{Manner, Process};
 use super::reader::ReadEnd;
 use crate::config::Target;
@@ -64,7 +65,7 @@ async fn live(inner: Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) {
     let mut process = match start(&inner).await {
         Ok(process) => process,
         Err(fault) => {
-            let fault = Fault { is_final: fault.is_final(), ..Fault::new(fault.to_string()) };
+            let fault = Fault { is_final: fault.is_final(), ..Fault::with_detail(fault.brief(), fault.to_string()) };
             return inner.ending(index, &fault);
         }
     };
@@ -83,15 +84,15 @@ async fn live(inner: Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) {
             // Orders and ends first: what they have undone must not look like a fault of another kind.
             biased;
             order = inner.ordered(index) => break match order {
-                Order::Recycle => (ordered("replaced after a cancel"), Manner::PROMPT),
-                Order::Reset => (ordered("restarted"), Manner::AT_ONCE),
-                Order::Close => (ordered("closed"), Manner::GRACEFUL),
+                Order::Recycle => (Fault::ordered("replaced after a cancel"), Manner::PROMPT),
+                Order::Reset => (Fault::ordered("restarted"), Manner::AT_ONCE),
+                Order::Close => (Fault::ordered("closed"), Manner::GRACEFUL),
             },
             how = process.exited() => {
                 exit = Some(how.clone());
                 break (Fault::new(how), Manner::AT_ONCE);
             }
-            fault = &mut talk => break (Fault::new(fault), Manner::PROMPT),
+            fault = &mut talk => break (fault, Manner::PROMPT),
             () = &mut writer => break (Fault::new("closed its standard input"), Manner::LEAVING),
             end = &mut reader => break match end {
                 ReadEnd::Closed => (Fault::new("closed its standard output"), Manner::LEAVING),
@@ -119,10 +120,6 @@ async fn live(inner: Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) {
     inner.detach(index, &fault.text);
 }
 
-fn ordered(text: &str) -> Fault {
-    Fault { ordered: true, ..Fault::new(text) }
-}
-
 async fn start(inner: &Inner) -> Result<Process, SpawnError> {
     let config = inner.shared.config.load_full();
     // Files are looked at and a process is forked: not on a thread that serves sockets.
@@ -134,15 +131,15 @@ async fn start(inner: &Inner) -> Result<Process, SpawnError> {
 }
 
 /// The handshake within its time, then the watch. Returns why the child has to be given up.
-async fn talk(inner: &Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) -> String {
+async fn talk(inner: &Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) -> Fault {
     let patience = inner.shared.config.load().connect_timeout;
     match timeout(patience, inner.greet(index)).await {
         Ok(Ok(info)) => inner.up(index, info),
-        Ok(Err(fault)) => return fault.to_string(),
-        Err(_) => return format!("no answer to the handshake within {patience:?}"),
+        Ok(Err(fault)) => return Fault::with_detail(fault.brief(), fault.to_string()),
+        Err(_) => return Fault::new(format!("no answer to the handshake within {patience:?}")),
     }
     drop(permit);
-    inner.watch(index).await.to_owned()
+    Fault::new(inner.watch(index).await)
 }
 
 /// Writes what waits, whenever something does. Returns when the child has closed its standard input.

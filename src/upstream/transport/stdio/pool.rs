@@ -8,6 +8,7 @@
 //! ```
 
 use super::book::{Book, Entry, WireId};
+use super::fault::{Fault, LastFault};
 use super::outbound::Outbound;
 use super::probe::Probe;
 use super::quiet::Quiet;
@@ -62,6 +63,8 @@ pub(super) struct Pool {
     /// The server's era, known from an earlier handshake.
     pub(super) era: Option<Era>,
     pub(super) info: Option<Arc<ServerInfo>>,
+    /// None once a child is up, and for what was ordered.
+    pub(super) fault: Option<LastFault>,
     pub(super) rng: fastrand::Rng,
     pub(super) opened: bool,
     pub(super) closing: bool,
@@ -96,6 +99,8 @@ pub(super) struct Member {
     pub(super) backoff: Backoff,
     suspect: bool,
     starts: u64,
+    /// How many lines of standard error there had been before this child's first.
+    stderr_from: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -120,21 +125,6 @@ pub(super) enum Order {
     Recycle,
     Reset,
     Close,
-}
-
-/// Why a child's life ended, or did not begin.
-pub(super) struct Fault {
-    pub(super) text: Arc<str>,
-    /// Only somebody's hand can mend it.
-    pub(super) is_final: bool,
-    /// It was ordered: the next start need not wait.
-    pub(super) ordered: bool,
-}
-
-impl Fault {
-    pub(super) fn new(text: impl Into<Arc<str>>) -> Self {
-        Fault { text: text.into(), is_final: false, ordered: false }
-    }
 }
 
 impl Member {
@@ -171,6 +161,7 @@ impl Inner {
                 members: (0..processes).map(|_| Member::default()).collect(),
                 era: None,
                 info: None,
+                fault: None,
                 rng: fastrand::Rng::with_seed(seed),
                 opened: false,
                 closing: false,
@@ -250,11 +241,16 @@ impl Inner {
     /// A child is about to be started.
     pub(super) fn starting(&self, index: usize) {
         let mut pool = self.pool.lock();
+        let lines = self.stderr.ever();
+        if let Some(fault) = &mut pool.fault {
+            fault.stderr.end = fault.stderr.end.min(lines);
+        }
         let member = &mut pool.members[index];
         member.phase = Phase::Starting;
         member.retry = None;
         // What was ordered of an earlier child is done; only an order to close stands.
         member.order = member.order.filter(|order| *order == Order::Close);
+        member.stderr_from = lines;
         member.starts += 1;
         if member.starts > 1 {
             self.restarts.fetch_add(1, Relaxed);
@@ -281,6 +277,7 @@ impl Inner {
         }
         pool.ups += 1;
         member.phase = Phase::Up { order: pool.ups, era: info.era, since: Instant::now() };
+        pool.fault = None;
         pool.era = Some(info.era);
         pool.info = Some(Arc::new(info));
         pool.announce_up(&self.shared);
@@ -293,6 +290,7 @@ impl Inner {
             pool.announce_up(&self.shared);
         } else if suspect {
             pool.told = Told::Down;
+            pool.fault = None;
             self.shared.tell(LinkEvent::Down { fault: "silent after a cancel".into(), retry_in: Duration::ZERO });
         }
     }
@@ -321,7 +319,9 @@ impl Inner {
         };
         member.retry = (!delay.is_zero()).then_some(delay);
         if !pool.closing {
-            tracing::info!(upstream = %self.shared.name, fault = %fault.text, ?delay, "child ended");
+            tracing::info!(upstream = %self.shared.name, fault = %fault.detail(), ?delay, "child ended");
+            let stderr = member.stderr_from..u64::MAX;
+            pool.fault = (!fault.ordered).then(|| LastFault { detail: fault.detail().to_owned(), stderr });
             pool.announce_end(&self.shared, fault, delay);
         }
     }
@@ -417,6 +417,7 @@ impl Pool {
 
     pub(super) fn announce_reset(&mut self, shared: &UpstreamShared, why: &str) {
         self.told = Told::Down;
+        self.fault = None;
         shared.tell(LinkEvent::Down { fault: why.into(), retry_in: Duration::ZERO });
     }
 }

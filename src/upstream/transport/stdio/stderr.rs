@@ -6,6 +6,7 @@
 use super::quiet::Quiet;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ops::Range;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 const LINES: usize = 200;
@@ -14,14 +15,33 @@ const LINE: usize = 4 << 10;
 /// Shared by all children of an upstream.
 #[derive(Default)]
 pub(super) struct StderrTail {
-    lines: Mutex<VecDeque<String>>,
+    kept: Mutex<Kept>,
     log: Quiet,
+}
+
+#[derive(Default)]
+struct Kept {
+    lines: VecDeque<String>,
+    /// Lines that there have been, dropped ones included.
+    ever: u64,
 }
 
 impl StderrTail {
     /// Oldest first. Hostile text.
     pub(super) fn lines(&self) -> Vec<String> {
-        self.lines.lock().iter().cloned().collect()
+        self.kept.lock().lines.iter().cloned().collect()
+    }
+
+    /// How many lines there have been.
+    pub(super) fn ever(&self) -> u64 {
+        self.kept.lock().ever
+    }
+
+    /// Those that are kept of the lines with these numbers.
+    pub(super) fn of(&self, numbers: &Range<u64>) -> Vec<String> {
+        let kept = self.kept.lock();
+        let first = kept.ever - kept.lines.len() as u64;
+        kept.lines.iter().zip(first..).filter(|(_, at)| numbers.contains(at)).map(|(line, _)| line.clone()).collect()
     }
 
     /// Reads until the end, or until nothing more can be read.
@@ -39,11 +59,12 @@ impl StderrTail {
     fn put(&self, line: &[u8], upstream: &str) {
         let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
         self.log.tell(|held_back| tracing::debug!(upstream, held_back, line = %text.escape_debug(), "stderr"));
-        let mut lines = self.lines.lock();
-        if lines.len() == LINES {
-            lines.pop_front();
+        let mut kept = self.kept.lock();
+        if kept.lines.len() == LINES {
+            kept.lines.pop_front();
         }
-        lines.push_back(text);
+        kept.lines.push_back(text);
+        kept.ever += 1;
     }
 }
 
@@ -99,6 +120,8 @@ mod tests {
         assert_eq!(lines.len(), LINES);
         assert_eq!(lines.last().unwrap(), "last");
         assert_eq!(lines[LINES - 3], "line 499");
+        assert_eq!(tail.of(&(tail.ever() - 1..u64::MAX)), ["last"]);
+        assert_eq!((tail.of(&(0..u64::MAX)).len(), tail.of(&(0..tail.ever() - 1)).len()), (LINES, LINES - 1));
         assert!(lines.iter().all(|line| line.len() <= LINE));
         let tail = StderrTail::default();
         tail.drain(&input[..(LINE + 7)], "up").await;

@@ -180,11 +180,37 @@ async fn r07_a_call_that_the_server_never_ends_is_forgotten_though_nothing_else_
 }
 
 #[tokio::test]
+async fn a_start_that_fails_tells_operators_the_servers_last_words_and_callers_none() {
+    let script = "echo old >&2; echo \"cannot read /srv/db with $TOKEN\" >&2; exit 3";
+    let service = Setup::command("sh", &["-c", script])
+        .target(|target| drop(target.env.insert("TOKEN".into(), Secret::new("s3cr3t-0002"))))
+        .limits(|limits| limits.queue_size = 0)
+        .serve();
+    let told = async {
+        loop {
+            let told = crate::snapshot::upstream(&service.upstream).fault.filter(|told| told.contains("/srv/db"));
+            if let Some(told) = told {
+                return told;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, told).await.expect("status tells it");
+    assert!(told.ends_with("exit code 3; its stderr ends: old / cannot read /srv/db with ***"), "{told}");
+    let (outcome, note) = outcome(&service.offer("echo", json!({}))).await;
+    assert_eq!(outcome, Outcome::Refused(crate::outcome::Reason::UpstreamDown));
+    assert!(!note.contains("srv") && !note.contains("s3cr3t"), "{note}");
+    service.end().await;
+}
+
+#[tokio::test]
 async fn a_command_that_is_missing_refuses_what_waits_with_its_reason() {
     let service = Setup::command("no-such-command", &[]).serve();
     let call = service.offer("echo", json!({}));
     let (outcome, note) = outcome(&call).await;
     assert_eq!(outcome, Outcome::Refused(crate::outcome::Reason::UpstreamDown));
-    assert!(note.contains("`no-such-command` not found (ENOENT)"), "{note}");
+    assert_eq!(note, "the server's command was not found");
+    let told = crate::snapshot::upstream(&service.upstream).fault.expect("status tells why");
+    assert!(told.contains("`no-such-command` not found (ENOENT); looked in PATH="), "{told}");
     service.end().await;
 }
