@@ -27,7 +27,9 @@ fn a_queued_call_is_listed_and_cancelled_and_the_server_never_sees_it() {
     assert!(row.deadline_ms.is_some_and(|left| left > 3_000_000), "{row:?}");
     assert!(row.age_ms <= 60_000, "{row:?}");
     let table = daemon.run(&["ps"]);
-    for word in [&*row.id, "anonymous", "echo", "hold"] {
+    let heads = ["ID", "STATE", "POS", "LANE", "CALLER", "UPSTREAM", "TOOL", "AGE", "LEFT"];
+    assert_eq!(table.stdout.lines().next().map(|line| line.split_whitespace().collect()), Some(heads.to_vec()));
+    for word in [&*row.id, "anonymous", "normal", "echo", "hold"] {
         assert!(table.stdout.contains(word), "{word} is in {}", table.stdout);
     }
 

@@ -1,6 +1,8 @@
 //! A server never sees more than its cap; what the queue cannot hold is refused at once, in words and figures.
 
-use crate::support::{Answer, Client, Daemon, HttpUpstream, Pending, forebay, stdio, until};
+use crate::support::{Answer, Client, Daemon, HttpUpstream, Log, Pending, forebay, stdio, until};
+use forebay_wire::{CallState, UpstreamState};
+use std::time::{Duration, Instant};
 
 #[test]
 fn six_slow_calls_meet_a_cap_of_two_two_at_a_time() {
@@ -53,6 +55,66 @@ fn of_thirty_calls_against_five_and_ten_fifteen_are_served_and_fifteen_refused_a
     assert_eq!(ended.of("completed", "*"), 15);
     assert_eq!(ended.of("refused", "queue_full"), 15);
     assert_eq!(daemon.upstream("db").refused, 15);
+}
+
+#[test]
+fn c02_a_call_whose_time_ends_in_the_queue_is_answered_then_and_never_reaches_the_server() {
+    let log = Log::new();
+    let server = HttpUpstream::start(&[]);
+    let child = stdio("child", &["--log", log.path()], "max_concurrent = 1");
+    let daemon = Daemon::start(&format!("{child}{}", server.config("other", "")));
+    let client = Client::modern(daemon.mcp, "/mcp/child");
+    let legacy = Client::legacy(daemon.mcp, "/mcp/child");
+    let running = client.start("hold", r#"{"key":"k"}"#);
+    daemon.until_load("child", 1, 0);
+    let params = r#"{"name":"echo","arguments":{"mark":"too-late"},"_meta":{"forebay/timeout_ms":300}}"#;
+    let began = Instant::now();
+    let late = legacy.request("7", "tools/call", params);
+    let took = began.elapsed();
+    assert_eq!((&late.refusal()["reason"], &late.refusal()["executed"]), (&"expired".into(), &"never".into()));
+    assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(5), "{took:?}");
+    // Its slot was never taken: the one call that runs is still the first.
+    daemon.until_load("child", 1, 0);
+    let next = client.start("echo", r#"{"mark":"next"}"#);
+    daemon.until_load("child", 1, 1);
+    let row = daemon.calls("child").into_iter().find(|row| row.state == CallState::Running).expect("one runs");
+    assert_eq!(daemon.run(&["cancel", &row.id]).code, Some(0));
+    assert_eq!(running.answer().refusal()["reason"], "cancelled");
+    assert_eq!(next.answer().json["result"]["structuredContent"]["mark"], "next");
+    assert!(log.with("too-late").is_empty(), "{:?}", log.with("too-late"));
+    let ended = daemon.adds_up();
+    assert_eq!((ended.of("expired", "*"), ended.of("completed", "*")), (1, 1));
+}
+
+#[test]
+fn c06_a_calls_time_limit_ends_that_call_alone_and_the_upstream_stays_up() {
+    let server = HttpUpstream::start(&[]);
+    let limit = "max_concurrent = 4\ncall_timeout = \"1s\"";
+    let own = |name: &str| format!("[upstreams.{name}.tools.hold]\ncall_timeout = \"30s\"\n");
+    let (child, net) = (stdio("child", &[], limit), server.config("net", limit));
+    let daemon = Daemon::start(&format!("{child}{}{net}{}", own("child"), own("net")));
+    for name in ["child", "net"] {
+        let client = Client::modern(daemon.mcp, &format!("/mcp/{name}"));
+        let pids = daemon.upstream(name).pids;
+        // In flight beside the long one, before its end and after it.
+        let bystander = client.start("hold", r#"{"key":"k"}"#);
+        daemon.until_load(name, 1, 0);
+        let long = client.start("sleep", r#"{"ms":5000}"#);
+        let long = long.answer();
+        assert_eq!((&long.refusal()["reason"], &long.refusal()["by"]), (&"timed_out".into(), &"call_timeout".into()));
+        assert!(!bystander.is_answered());
+        // The server was told, of this call and no other.
+        let seen = client.call("wait", r#"{"cancels":1}"#);
+        let cancels = seen.stats()["cancels"].as_array().unwrap();
+        assert!(cancels.len() == 1 && seen.stats()["ids"].as_array().unwrap().contains(&cancels[0]), "{seen:?}");
+        client.call("release", r#"{"key":"k"}"#);
+        assert_eq!(bystander.answer().text(), "k");
+        let figures = daemon.upstream(name);
+        assert_eq!((figures.state, figures.restarts), (UpstreamState::Up, 0));
+        assert_eq!(figures.pids, pids);
+    }
+    let ended = daemon.adds_up();
+    assert_eq!((ended.of("timed_out", "*"), ended.of("completed", "*")), (2, 6));
 }
 
 #[test]
