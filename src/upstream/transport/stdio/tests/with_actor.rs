@@ -2,9 +2,10 @@
 
 use super::rig::*;
 use crate::call::Call;
-use crate::upstream::Upstream;
+use crate::upstream::actor::control::PanicForTest;
 use crate::upstream::gates::Gates;
 use crate::upstream::supervisor::Supervisor;
+use crate::upstream::{Status, Upstream, UpstreamState};
 
 /// An upstream in service.
 struct Service {
@@ -29,6 +30,17 @@ impl Service {
         let call = self.house.call(tool, arguments);
         self.upstream.offer(call.clone());
         call
+    }
+
+    /// Waits until the upstream's figures are so.
+    async fn until(&self, holds: impl Fn(&Status) -> bool) {
+        let wait = async {
+            while !holds(&self.upstream.status()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, wait).await;
+        assert!(found.is_ok(), "last seen: {:?}", self.upstream.status());
     }
 
     async fn end(self) {
@@ -124,6 +136,37 @@ async fn r07_a_server_deaf_to_cancels_never_sees_more_than_its_limit_under_hold(
 }
 
 #[tokio::test]
+async fn r02_a_panic_with_five_running_and_twenty_queued_answers_all_and_the_server_never_sees_six() {
+    // The server is its own judge: it exits above five calls at once.
+    let service = Setup::new(&["--limit", "5"]).limits(|limits| limits.max_concurrent = Concurrency::Fixed(5)).serve();
+    let running: Vec<_> = (0..5).map(|_| service.offer("hold", json!({"key": "k"}))).collect();
+    let queued: Vec<_> = (0..20).map(|_| service.offer("echo", json!({}))).collect();
+    service.until(|status| (status.running, status.queued) == (5, 20)).await;
+    // Beside the queue, since every slot is taken.
+    let five = json!({"name": "wait", "arguments": {"tool": "hold", "count": 5}}).to_string();
+    service.house.stdio.ask("tools/call", Some(&five), PATIENCE).await.expect("all five have reached the server");
+    let actor = service.house.shared.actor.borrow().clone().expect("the actor lives");
+    actor.tell(PanicForTest).send().await.expect("it takes messages");
+    for call in &running {
+        assert_eq!(outcome(call).await.0, Outcome::Lost { sent: true });
+    }
+    for call in &queued {
+        assert_eq!(outcome(call).await.0, Outcome::Lost { sent: false });
+    }
+    let more: Vec<_> = (0..25).map(|_| service.offer("sleep", json!({"ms": 1}))).collect();
+    for call in &more {
+        answer(call).await;
+    }
+    let stats = answer(&service.offer("stats", json!({}))).await;
+    let seen = &stats["result"]["structuredContent"];
+    assert_eq!((&seen["peak"], &seen["calls"]), (&json!(5), &json!({"sleep": 25})));
+    assert_eq!(service.house.stdio.report().restarts, 1, "the reset of the panic, and no child that died of six");
+    let counts = service.house.shared.ledger.read();
+    assert_eq!((counts.offered, counts.finished(), counts.unaccounted()), (51, 51, 0));
+    service.end().await;
+}
+
+#[tokio::test]
 async fn r22_while_a_child_is_away_the_other_takes_its_own_part_alone() {
     // Each child is its own judge: it exits above three calls at once, half of five rounded up.
     let service = Setup::new(&["--limit", "3"])
@@ -142,13 +185,7 @@ async fn r22_while_a_child_is_away_the_other_takes_its_own_part_alone() {
         for call in &calls {
             ended(call).await;
         }
-        let up = || (service.upstream.status().state == crate::upstream::UpstreamState::Up).then_some(());
-        let both = async {
-            while up().is_none() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, both).await.expect("both come back");
+        service.until(|status| status.state == UpstreamState::Up).await;
     }
     assert_eq!(service.house.stdio.report().restarts, kills, "nobody died of too many calls");
     service.end().await;
