@@ -24,18 +24,12 @@ use tokio::time::Instant;
 pub struct Call {
     pub id: CallId,
     pub caller: Arc<Caller>,
-    /// The upstream's name; empty until the call is routed.
-    pub upstream: Arc<str>,
     /// The request as it came, and where its parts lie.
     pub request: Request,
-    /// What the call is aimed at, as the upstream names it: tool, prompt, resource or method. Hostile text.
-    pub target: Arc<str>,
-    /// The request names its target otherwise (`upstream__tool`), so the name is spliced.
-    pub renamed: bool,
-    /// The tool's own limits apply under this name; none for anything but `tools/call`.
-    pub tool: Option<Arc<str>>,
-    /// How many slots the call takes.
-    pub weight: u32,
+    /// Where the call goes, as far as was known when it came.
+    first_aim: Aim,
+    /// Where it goes, once that had to be found out.
+    found_aim: OnceLock<Aim>,
     pub arrived: Instant,
     /// The caller's own deadline, if it gave one.
     pub deadline: Option<Instant>,
@@ -56,10 +50,26 @@ pub struct Call {
     charge: Option<Charge>,
 }
 
+/// Where a call goes.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// The upstream's name; empty until the call is routed.
+    pub upstream: Arc<str>,
+    /// What the call is aimed at, as the upstream names it: tool, prompt, resource or method. Hostile text.
+    pub target: Arc<str>,
+    /// The request names its target otherwise (`upstream__tool`), so the name is spliced.
+    pub renamed: bool,
+    /// The tool's own limits apply under this name; none for anything but `tools/call`.
+    pub tool: Option<Arc<str>>,
+    /// How many slots the call takes.
+    pub weight: u32,
+}
+
 /// Everything that is known of a call when it is accepted.
 pub struct Accepted {
     pub id: CallId,
     pub caller: Arc<Caller>,
+    /// This and the next four as in [`Aim`].
     pub upstream: Arc<str>,
     pub request: Request,
     pub target: Arc<str>,
@@ -87,12 +97,15 @@ impl Call {
         Arc::new(Call {
             id: accepted.id,
             caller: accepted.caller,
-            upstream: accepted.upstream,
             request: accepted.request,
-            target: accepted.target,
-            renamed: accepted.renamed,
-            tool: accepted.tool,
-            weight: accepted.weight,
+            first_aim: Aim {
+                upstream: accepted.upstream,
+                target: accepted.target,
+                renamed: accepted.renamed,
+                tool: accepted.tool,
+                weight: accepted.weight,
+            },
+            found_aim: OnceLock::new(),
             arrived: accepted.arrived,
             deadline: accepted.deadline,
             home: accepted.home,
@@ -104,6 +117,45 @@ impl Call {
             entry: AtomicU64::new(0),
             on_finish: accepted.on_finish,
             charge: accepted.charge,
+        })
+    }
+
+    fn aim(&self) -> &Aim {
+        self.found_aim.get().unwrap_or(&self.first_aim)
+    }
+
+    /// The upstream's name; empty until the call is routed.
+    pub fn upstream(&self) -> &Arc<str> {
+        &self.aim().upstream
+    }
+
+    /// See [`Aim::target`].
+    pub fn target(&self) -> &Arc<str> {
+        &self.aim().target
+    }
+
+    /// See [`Aim::renamed`].
+    pub fn is_renamed(&self) -> bool {
+        self.aim().renamed
+    }
+
+    /// See [`Aim::tool`].
+    pub fn tool(&self) -> Option<&Arc<str>> {
+        self.aim().tool.as_ref()
+    }
+
+    /// How many slots the call takes.
+    pub fn weight(&self) -> u32 {
+        self.aim().weight
+    }
+
+    /// Says where a call goes that was accepted before that was known, and moves it to its upstream's ledger
+    /// (rule R6). False if it has ended meanwhile: then it goes nowhere.
+    #[must_use]
+    pub fn route(&self, aim: Aim, lane: Lane, ledger: &Arc<Ledger>) -> bool {
+        self.ticket.move_to(ledger, || {
+            let _ = self.found_aim.set(aim);
+            self.set_lane(lane);
         })
     }
 
@@ -138,7 +190,7 @@ impl Call {
 
     /// How the request is written for its upstream, under our own `id`.
     pub fn outbound(&self, id: u64, left_ms: Option<u64>, era: Era) -> Outbound<'_> {
-        Outbound { id, name: self.renamed.then_some(&*self.target), token: self.id.seq(), left_ms, era }
+        Outbound { id, name: self.is_renamed().then_some(&**self.target()), token: self.id.seq(), left_ms, era }
     }
 
     /// The size that counts against `queue_bytes`.
@@ -213,7 +265,7 @@ impl Call {
 
     /// A refusal of this call, its figures still to be filled.
     pub fn refusal(&self, outcome: Outcome, scope: Scope) -> Refusal {
-        Refusal::new(outcome, scope, self.id, self.upstream.clone(), self.caller.name.clone())
+        Refusal::new(outcome, scope, self.id, self.upstream().clone(), self.caller.name.clone())
     }
 
     /// How long the call waited, and how long it ran, up to `now`.
@@ -235,8 +287,8 @@ impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call")
             .field("id", &self.id)
-            .field("upstream", &self.upstream)
-            .field("target", &self.target)
+            .field("upstream", self.upstream())
+            .field("target", self.target())
             .field("state", &self.ticket.state())
             .finish_non_exhaustive()
     }

@@ -8,13 +8,14 @@ pub mod history;
 pub mod live;
 pub mod route;
 
-use crate::call::{Accepted, Call, CallRef, Charge, IdMint, Memory};
+use crate::call::{Accepted, Aim, Call, CallRef, Charge, IdMint, Memory};
 use crate::caller::registry::Callers;
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
 use crate::ledger::{Counts, Ledger};
-use crate::outcome::{CancelledBy, Outcome, Phase, Reason, Refusal, Scope};
+use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Reason, Refusal, Scope};
 use crate::protocol::envelope::Request;
+use crate::protocol::method;
 use crate::protocol::splice::ReplyForm;
 use crate::upstream::Upstream;
 use arc_swap::ArcSwap;
@@ -67,6 +68,16 @@ pub struct Wanted {
     pub form: ReplyForm,
 }
 
+/// A call whose upstream has to be found out first. It can be seen, cancelled and answered from the start.
+pub struct Arrival {
+    pub caller: Arc<Caller>,
+    pub request: Request,
+    pub arrived: Instant,
+    pub timeout: Option<Duration>,
+    pub home: usize,
+    pub form: ReplyForm,
+}
+
 /// What a cancel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelAnswer {
@@ -105,14 +116,9 @@ impl Dispatcher {
 
     /// Takes a call in. The call returned will end exactly once; it may have ended already.
     pub fn submit(&self, wanted: Wanted) -> Arc<Call> {
-        let now = Instant::now();
         let Wanted { caller, upstream, request, target, renamed, tool, lane, arrived, timeout, home, form } = wanted;
-        let settings = upstream.shared().config.load();
-        let tool_settings = tool.as_ref().and_then(|tool| settings.tools.get(&**tool));
-        let rights = caller.config.load();
-        let allowed = may_call(&rights, upstream.name(), tool.as_deref());
-        let size = request.body.len() as u64;
-        let charge = self.charge(size);
+        let (weight, lane) = terms(&upstream, &caller, tool.as_deref(), lane);
+        let charge = self.charge(request.body.len() as u64);
         let fits = charge.is_some();
         let call = Call::accept(Accepted {
             id: self.mint.mint(),
@@ -120,11 +126,11 @@ impl Dispatcher {
             request,
             target,
             renamed,
-            weight: tool_settings.and_then(|tool| tool.weight).unwrap_or(1),
-            lane: lane_of(lane, tool_settings.and_then(|tool| tool.priority), rights.max_priority),
+            weight,
+            lane,
             tool,
             arrived,
-            deadline: timeout.and_then(|timeout| arrived.checked_add(timeout.min(LONGEST_TIMEOUT))),
+            deadline: deadline(arrived, timeout),
             home,
             form,
             ledger: upstream.shared().ledger.clone(),
@@ -133,12 +139,68 @@ impl Dispatcher {
             caller,
         });
         self.books.live.insert(&call);
-        if !allowed {
+        self.admit(&call, &upstream, fits);
+        call
+    }
+
+    /// Takes a call in before it is known where it goes. It counts under no upstream until [`Dispatcher::route`]
+    /// (rule R6), and may have ended already.
+    pub fn accept(&self, arrival: Arrival) -> Arc<Call> {
+        let Arrival { caller, request, arrived, timeout, home, form } = arrival;
+        let charge = self.charge(request.body.len() as u64);
+        let fits = charge.is_some();
+        let call = Call::accept(Accepted {
+            id: self.mint.mint(),
+            upstream: "".into(),
+            target: request.target_name().as_deref().unwrap_or(&request.method).into(),
+            request,
+            renamed: false,
+            weight: 1,
+            lane: Lane::Normal.max(caller.config.load().max_priority),
+            tool: None,
+            arrived,
+            deadline: deadline(arrived, timeout),
+            home,
+            form,
+            ledger: self.front.clone(),
+            on_finish: self.books.clone(),
+            charge,
+            caller,
+        });
+        self.books.live.insert(&call);
+        if self.draining.load(Relaxed) {
+            refuse_draining(&call);
+        } else if !fits {
+            call.end(Outcome::Refused(Reason::Overloaded), Scope::Global, Instant::now());
+        }
+        call
+    }
+
+    /// Sends an accepted call on its way, unless it has ended meanwhile. `target` is as the upstream names it.
+    pub fn route(&self, call: &Arc<Call>, upstream: &Arc<Upstream>, target: Arc<str>, asked: Option<Lane>) {
+        let tool = (&*call.request.method == method::TOOLS_CALL).then(|| target.clone());
+        let (weight, lane) = terms(upstream, &call.caller, tool.as_deref(), asked);
+        let renamed = *target != **call.target();
+        let aim = Aim { upstream: upstream.name().clone(), target, renamed, tool, weight };
+        if !call.route(aim, lane, &upstream.shared().ledger) {
+            return;
+        }
+        let now = Instant::now();
+        let most = upstream.shared().config.load().limits.queue_timeout;
+        if most.is_some_and(|most| now.saturating_duration_since(call.arrived) >= most) {
+            call.end(Outcome::Expired(ExpiredBy::QueueTimeout), Scope::Upstream, now);
+        } else {
+            self.admit(call, upstream, true);
+        }
+    }
+
+    /// The checks that stand before an upstream's queue, in their order.
+    fn admit(&self, call: &Arc<Call>, upstream: &Arc<Upstream>, fits: bool) {
+        let now = Instant::now();
+        if !may_call(&call.caller.config.load(), upstream.name(), call.tool().map(|tool| &**tool)) {
             call.end(Outcome::Refused(Reason::NotAllowed), Scope::Caller, now);
         } else if self.draining.load(Relaxed) {
-            let outcome = Outcome::Refused(Reason::Draining);
-            let caller = call.caller.name.clone();
-            call.refuse(Refusal::new(outcome, Scope::Global, call.id, "".into(), caller), now);
+            refuse_draining(call);
         } else if let Err(wait_ms) = call.caller.take_rate((now - self.started).as_nanos() as u64) {
             let mut refusal = call.refusal(Outcome::Refused(Reason::CallerRate), Scope::Caller);
             refusal.retry_after_ms = Some(wait_ms.max(1));
@@ -149,7 +211,6 @@ impl Dispatcher {
             call.caller.saw(now);
             upstream.offer(call.clone());
         }
-        call
     }
 
     /// Whether a caller may use a tool (or, without one, anything of the upstream).
@@ -297,6 +358,24 @@ impl Dispatcher {
     pub fn charge(&self, bytes: u64) -> Option<Charge> {
         self.memory.take(bytes, self.config.load().global.max_bytes)
     }
+}
+
+fn refuse_draining(call: &Call) {
+    let outcome = Outcome::Refused(Reason::Draining);
+    let refusal = Refusal::new(outcome, Scope::Global, call.id, "".into(), call.caller.name.clone());
+    call.refuse(refusal, Instant::now());
+}
+
+fn deadline(arrived: Instant, timeout: Option<Duration>) -> Option<Instant> {
+    arrived.checked_add(timeout?.min(LONGEST_TIMEOUT))
+}
+
+/// The weight and the lane of a call.
+fn terms(upstream: &Upstream, caller: &Caller, tool: Option<&str>, asked: Option<Lane>) -> (u32, Lane) {
+    let settings = upstream.shared().config.load();
+    let tool = tool.and_then(|tool| settings.tools.get(tool));
+    let lane = lane_of(asked, tool.and_then(|tool| tool.priority), caller.config.load().max_priority);
+    (tool.and_then(|tool| tool.weight).unwrap_or(1), lane)
 }
 
 fn may_call(rights: &CallerConfig, upstream: &str, tool: Option<&str>) -> bool {

@@ -75,6 +75,13 @@ impl Ledger {
         counts.submitted += 1;
     }
 
+    /// A submitted call is counted in another ledger from now on.
+    pub(crate) fn passed_on(&self) {
+        let mut counts = self.counts.lock();
+        counts.offered -= 1;
+        counts.submitted -= 1;
+    }
+
     pub(crate) fn moved(&self, from: Stage, to: Stage) {
         let mut counts = self.counts.lock();
         *counts.stage(from) -= 1;

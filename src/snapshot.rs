@@ -110,9 +110,9 @@ pub fn live(call: &Call, now: Instant) -> wire::Call {
     let mut seen = wire::Call {
         id: call.id.to_string(),
         caller: call.caller.name.to_string(),
-        upstream: call.upstream.to_string(),
+        upstream: call.upstream().to_string(),
         method: call.request.method.to_string(),
-        tool: (*call.target != *call.request.method).then(|| call.target.to_string()),
+        tool: (**call.target() != *call.request.method).then(|| call.target().to_string()),
         lane: lane(call.lane()),
         state: match call.ticket.state() {
             // Submitted lasts for microseconds, before the queue has it.
@@ -125,7 +125,7 @@ pub fn live(call: &Call, now: Instant) -> wire::Call {
         queued_ms: millis(queued),
         running_ms: millis(running),
         deadline_ms: None,
-        weight: call.weight,
+        weight: call.weight(),
         bytes: call.bytes(),
         attempt: call.attempt(),
         outcome: None,

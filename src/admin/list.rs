@@ -36,7 +36,7 @@ impl Filter {
     fn takes(&self, row: &Row, now: Instant) -> bool {
         let call = &row.call;
         self.caller.as_ref().is_none_or(|caller| **caller == *call.caller.name)
-            && self.tool.as_ref().is_none_or(|tool| **tool == *call.target)
+            && self.tool.as_ref().is_none_or(|tool| **tool == **call.target())
             && self.state.is_none_or(|state| state == row.state)
             && self.older_than.is_none_or(|age| now.saturating_duration_since(call.arrived) >= age)
     }

@@ -88,7 +88,7 @@ async fn call(
     let reference = reference(&text)?;
     let dispatcher = &admin.dispatcher;
     let (upstream, id, mut shown) = match dispatcher.find(reference) {
-        Found::Live(call) => (call.upstream.clone(), call.id, snapshot::live(&call, Instant::now())),
+        Found::Live(call) => (call.upstream().clone(), call.id, snapshot::live(&call, Instant::now())),
         Found::Finished(record) => {
             let shown = snapshot::record(&record);
             if !may_linger(&shown) {

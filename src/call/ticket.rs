@@ -56,11 +56,12 @@ pub enum Answer {
 pub struct Ticket {
     state: AtomicU8,
     inner: Mutex<Inner>,
-    ledger: Arc<Ledger>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    /// Where the call is counted. It moves once at most, while the call is submitted (rule R6).
+    ledger: Arc<Ledger>,
     ending: Option<Arc<Ending>>,
     started: Option<Instant>,
     caller: Option<Waker>,
@@ -71,7 +72,8 @@ impl Ticket {
     /// A new call, offered and submitted in `ledger` from this moment.
     pub fn new(ledger: Arc<Ledger>) -> Self {
         ledger.offered();
-        Ticket { state: AtomicU8::new(SUBMITTED), inner: Mutex::new(Inner::default()), ledger }
+        let inner = Inner { ledger, ending: None, started: None, caller: None, worker: None };
+        Ticket { state: AtomicU8::new(SUBMITTED), inner: Mutex::new(inner) }
     }
 
     pub fn state(&self) -> State {
@@ -88,13 +90,28 @@ impl Ticket {
         self.inner.lock().started
     }
 
+    /// Counts a submitted call in another ledger from now on, and does `also` in the same breath. False, with
+    /// nothing done, if the call has finished meanwhile.
+    #[must_use]
+    pub fn move_to(&self, ledger: &Arc<Ledger>, also: impl FnOnce()) -> bool {
+        let mut inner = self.inner.lock();
+        if self.state() != State::Submitted {
+            return false;
+        }
+        also();
+        ledger.offered();
+        inner.ledger.passed_on();
+        inner.ledger = ledger.clone();
+        true
+    }
+
     /// `submitted -> queued`. False if the call has finished meanwhile.
     #[must_use]
     pub fn queue(&self) -> bool {
-        let _inner = self.inner.lock();
+        let inner = self.inner.lock();
         let moved = self.exchange(SUBMITTED, QUEUED);
         if moved {
-            self.ledger.moved(Stage::Submitted, Stage::Queued);
+            inner.ledger.moved(Stage::Submitted, Stage::Queued);
         }
         moved
     }
@@ -112,7 +129,7 @@ impl Ticket {
             return false;
         };
         inner.started = Some(now);
-        self.ledger.moved(from, Stage::Running);
+        inner.ledger.moved(from, Stage::Running);
         true
     }
 
@@ -124,7 +141,7 @@ impl Ticket {
         if moved {
             inner.started = None;
             inner.worker = None;
-            self.ledger.moved(Stage::Running, Stage::Queued);
+            inner.ledger.moved(Stage::Running, Stage::Queued);
         }
         moved
     }
@@ -176,7 +193,7 @@ impl Ticket {
     fn close(&self, inner: &mut Inner, stage: Stage, ending: Ending) -> (Arc<Ending>, [Option<Waker>; 2]) {
         let ending = Arc::new(ending);
         self.state.swap(FINISHED, AcqRel);
-        self.ledger.finished(stage, ending.outcome);
+        inner.ledger.finished(stage, ending.outcome);
         inner.ending = Some(ending.clone());
         (ending, [inner.caller.take(), inner.worker.take()])
     }
@@ -223,7 +240,7 @@ impl Drop for Ticket {
             State::Running => Stage::Running,
             State::Finished => return,
         };
-        self.ledger.finished(stage, Outcome::Lost { sent: stage == Stage::Running });
+        self.inner.get_mut().ledger.finished(stage, Outcome::Lost { sent: stage == Stage::Running });
     }
 }
 

@@ -64,7 +64,7 @@ impl OnFinish for Books {
         let (queued, running) = call.times(ending.at);
         let event = |message: &str| {
             tracing::debug!(
-                call = %call.id, upstream = %call.upstream, caller = %call.caller.name, target = %call.target,
+                call = %call.id, upstream = %call.upstream(), caller = %call.caller.name, target = %call.target(),
                 outcome = ending.outcome.name(), reason = ending.outcome.reason(),
                 queued_ms = queued.as_millis() as u64, running_ms = running.as_millis() as u64, "{message}"
             );

@@ -12,6 +12,7 @@ use crate::caller::Caller;
 use crate::protocol::json::{Span, members, quote_into};
 use crate::upstream::{List, ListItem, ListKind, Upstream, UpstreamState};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -155,75 +156,100 @@ impl Routes {
         self.indexes.lock().retain(|(upstream, _), _| known(upstream));
     }
 
-    /// The upstream behind a name, among those that the caller may use.
-    pub async fn find(&self, dispatcher: &Dispatcher, caller: &Caller, kind: ListKind, name: &str) -> Place {
-        let upstreams = dispatcher.upstreams();
-        let by_prefix = matches!(kind, ListKind::Tools | ListKind::Prompts);
-        let candidates: Vec<_> = upstreams
-            .values()
-            .filter(|upstream| !by_prefix || fits(upstream.name(), name))
-            .filter(|upstream| dispatcher.allows(caller, upstream.name(), None))
-            .collect();
-        let mut listed: Option<(&Arc<Upstream>, Arc<str>)> = None;
-        let mut unknown: Option<&Arc<Upstream>> = None;
-        for upstream in &candidates {
-            match self.look(upstream, kind, name).await {
-                Look::Listed(own) => {
-                    let tool = matches!(kind, ListKind::Tools).then_some(&*own);
-                    if !dispatcher.allows(caller, upstream.name(), tool) {
-                        continue;
-                    }
-                    if let Some((other, others)) = &listed {
-                        return Place::Clash(clash(name, (other, others), (upstream, &own)));
-                    }
-                    listed = Some((upstream, own));
-                }
-                Look::NotListed => {}
-                Look::NoList => unknown = unknown.or(Some(upstream)),
-            }
-        }
-        match (listed, unknown) {
-            (Some((upstream, name)), None) => Place::Found { upstream: upstream.clone(), name },
-            // Nobody knows whether the other has it as well, and a call must not reach the wrong server.
-            (Some((upstream, own)), Some(other)) if by_prefix => {
-                let rest = without_prefix(other.name(), name);
-                Place::Clash(clash(name, (upstream, &own), (other, rest)))
-            }
-            (Some((upstream, name)), Some(_)) => Place::Found { upstream: upstream.clone(), name },
-            // It cannot list, so it cannot be called either; its queue says when it can.
-            (None, Some(upstream)) if by_prefix || candidates.len() == 1 => {
-                let own = if by_prefix { without_prefix(upstream.name(), name) } else { name };
-                Place::Found { upstream: upstream.clone(), name: own.into() }
-            }
-            // A URI may be one of a template; with one upstream there is no doubt about whose.
-            (None, None) if !by_prefix && candidates.len() == 1 => {
-                Place::Found { upstream: candidates[0].clone(), name: name.into() }
-            }
-            (None, _) => Place::Unknown,
-        }
+    /// The upstream behind a name, among those that the caller may use; none if a list has to be waited for.
+    pub fn find_known(&self, dispatcher: &Dispatcher, caller: &Caller, kind: ListKind, name: &str) -> Option<Place> {
+        let candidates = candidates(dispatcher, caller, kind, name);
+        let looks = candidates.iter().map(|upstream| self.known(upstream, kind, name)).collect::<Option<_>>()?;
+        Some(decide(dispatcher, caller, kind, name, &candidates, looks))
     }
 
-    /// What an upstream's list, as far as it is known or to be had, says of a name.
-    async fn look(&self, upstream: &Arc<Upstream>, kind: ListKind, name: &str) -> Look {
-        let of = |index: &Index| match index.get(name) {
-            Some(item) => Look::Listed(item.name.clone()),
-            None => Look::NotListed,
-        };
+    /// The same. Lists that are missing are fetched side by side, each for no longer than its upstream lets a
+    /// call wait.
+    pub async fn find(&self, dispatcher: &Dispatcher, caller: &Caller, kind: ListKind, name: &str) -> Place {
+        let candidates = candidates(dispatcher, caller, kind, name);
+        let looks = join_all(candidates.iter().map(|upstream| self.look(upstream, kind, name))).await;
+        decide(dispatcher, caller, kind, name, &candidates, looks)
+    }
+
+    /// What an upstream's list says of a name, as far as it is known.
+    fn known(&self, upstream: &Arc<Upstream>, kind: ListKind, name: &str) -> Option<Look> {
         if let Some(list) = upstream.cached_list(kind) {
-            return of(&self.index(upstream, kind, list));
+            return Some(Look::of(&self.index(upstream, kind, list), name));
         }
         // A list that has gone stale still tells whose name it was; the upstream says no to what is gone.
-        let last = upstream.known_list(kind).map(|list| self.index(upstream, kind, list));
-        if let Some(item) = last.as_ref().and_then(|index| index.get(name)) {
-            return Look::Listed(item.name.clone());
+        let last = self.index(upstream, kind, upstream.known_list(kind)?);
+        last.get(name).map(|item| Look::Listed(item.name.clone()))
+    }
+
+    async fn look(&self, upstream: &Arc<Upstream>, kind: ListKind, name: &str) -> Look {
+        if let Some(look) = self.known(upstream, kind, name) {
+            return look;
         }
-        match fetch(upstream, kind, LIST_WAIT).await {
-            Ok(list) => of(&self.index(upstream, kind, list)),
-            Err(_) => match last {
-                Some(_) => Look::NotListed,
-                None => Look::NoList,
-            },
+        let wait = upstream.shared().config.load().limits.queue_timeout.map_or(LIST_WAIT, |most| most.min(LIST_WAIT));
+        match fetch(upstream, kind, wait).await {
+            Ok(list) => Look::of(&self.index(upstream, kind, list), name),
+            Err(_) => Look::NoList,
         }
+    }
+}
+
+/// The upstreams that may have a name and that the caller may use.
+fn candidates(dispatcher: &Dispatcher, caller: &Caller, kind: ListKind, name: &str) -> Vec<Arc<Upstream>> {
+    let upstreams = dispatcher.upstreams();
+    let fitting = upstreams.values().filter(|upstream| !by_prefix(kind) || fits(upstream.name(), name));
+    fitting.filter(|upstream| dispatcher.allows(caller, upstream.name(), None)).cloned().collect()
+}
+
+fn by_prefix(kind: ListKind) -> bool {
+    matches!(kind, ListKind::Tools | ListKind::Prompts)
+}
+
+/// What the candidates' lists say of a name, taken together.
+fn decide(
+    dispatcher: &Dispatcher,
+    caller: &Caller,
+    kind: ListKind,
+    name: &str,
+    candidates: &[Arc<Upstream>],
+    looks: Vec<Look>,
+) -> Place {
+    let by_prefix = by_prefix(kind);
+    let mut listed: Option<(&Arc<Upstream>, Arc<str>)> = None;
+    let mut unknown: Option<&Arc<Upstream>> = None;
+    for (upstream, look) in candidates.iter().zip(looks) {
+        match look {
+            Look::Listed(own) => {
+                let tool = matches!(kind, ListKind::Tools).then_some(&*own);
+                if !dispatcher.allows(caller, upstream.name(), tool) {
+                    continue;
+                }
+                if let Some((other, others)) = &listed {
+                    return Place::Clash(clash(name, (other, others), (upstream, &own)));
+                }
+                listed = Some((upstream, own));
+            }
+            Look::NotListed => {}
+            Look::NoList => unknown = unknown.or(Some(upstream)),
+        }
+    }
+    match (listed, unknown) {
+        (Some((upstream, name)), None) => Place::Found { upstream: upstream.clone(), name },
+        // Nobody knows whether the other has it as well, and a call must not reach the wrong server.
+        (Some((upstream, own)), Some(other)) if by_prefix => {
+            let rest = without_prefix(other.name(), name);
+            Place::Clash(clash(name, (upstream, &own), (other, rest)))
+        }
+        (Some((upstream, name)), Some(_)) => Place::Found { upstream: upstream.clone(), name },
+        // It cannot list, so it cannot be called either; its queue says when it can.
+        (None, Some(upstream)) if by_prefix || candidates.len() == 1 => {
+            let own = if by_prefix { without_prefix(upstream.name(), name) } else { name };
+            Place::Found { upstream: upstream.clone(), name: own.into() }
+        }
+        // A URI may be one of a template; with one upstream there is no doubt about whose.
+        (None, None) if !by_prefix && candidates.len() == 1 => {
+            Place::Found { upstream: candidates[0].clone(), name: name.into() }
+        }
+        (None, _) => Place::Unknown,
     }
 }
 
@@ -250,6 +276,15 @@ enum Look {
     Listed(Arc<str>),
     NotListed,
     NoList,
+}
+
+impl Look {
+    fn of(index: &Index, name: &str) -> Look {
+        match index.get(name) {
+            Some(item) => Look::Listed(item.name.clone()),
+            None => Look::NotListed,
+        }
+    }
 }
 
 fn without_prefix<'a>(upstream: &str, name: &'a str) -> &'a str {

@@ -116,7 +116,13 @@ pub(crate) fn mcp(call: &Call, ending: &Ending, name: &str, global: &Global) -> 
         Answer::Own(refusal) => refusal,
     };
     match ending.outcome {
-        Outcome::Refused(Reason::NotAllowed) => return rpc_unknown(&id, what(&call.request.method), name),
+        Outcome::Refused(Reason::NotAllowed) => {
+            return match &refusal.note {
+                // The name has two meanings.
+                Some(note) => rpc_error(200, Some(&id), error::INVALID_PARAMS, note, None),
+                None => rpc_unknown(&id, what(&call.request.method), name),
+            };
+        }
         Outcome::Cancelled { by: CancelledBy::Caller | CancelledBy::Disconnect, .. } if era == Era::Legacy => {
             return empty_stream();
         }
@@ -182,7 +188,13 @@ pub(crate) fn rest(call: &Call, ending: &Ending) -> Reply {
             rest_refusal(call, ending, &refusal, "the upstream answered with an error", Some(bytes))
         }
         Answer::Own(refusal) => match ending.outcome {
-            Outcome::Refused(Reason::NotAllowed) => rest_unknown(&call.upstream, &call.target),
+            Outcome::Refused(Reason::NotAllowed) => match &refusal.note {
+                Some(note) => rest_plain(400, note, "bad_request"),
+                None if call.upstream().is_empty() => {
+                    rest_error(404, &format!("Unknown tool: {}", call.target()), Reason::NotAllowed)
+                }
+                None => rest_unknown(call.upstream(), call.target()),
+            },
             _ => rest_refusal(call, ending, refusal, &refusal.text(), None),
         },
     }
@@ -239,7 +251,7 @@ fn write_note(out: &mut Vec<u8>, call: &Call, ending: &Ending) {
     out.extend_from_slice(b"{\"call_id\":\"");
     call.id.write_to(out);
     out.extend_from_slice(b"\",\"upstream\":");
-    quote_into(&call.upstream, out);
+    quote_into(call.upstream(), out);
     out.extend_from_slice(b",\"queued_ms\":");
     out.extend_from_slice(digits.format(queued.as_millis() as u64).as_bytes());
     out.extend_from_slice(b",\"running_ms\":");

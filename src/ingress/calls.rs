@@ -8,13 +8,19 @@ use super::inflight::Owner;
 use super::service::Socket;
 use super::{Ingress, mcp};
 use crate::call::{Call, Ending, State};
+use crate::caller::{Caller, Lane};
 use crate::config::LegacyDisconnect;
-use crate::dispatcher::Wanted;
+use crate::dispatcher::route::Place;
+use crate::dispatcher::{Arrival, Wanted};
 use crate::ledger::Stage;
-use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Scope, TimedOutBy};
+use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Reason, Scope, TimedOutBy};
+use crate::protocol::envelope::Request;
+use crate::protocol::method;
+use crate::protocol::splice::ReplyForm;
+use crate::upstream::{ListKind, Upstream};
 use http::{HeaderMap, HeaderName};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -39,28 +45,119 @@ pub(crate) enum Client<'a> {
     Legacy { owner: Owner, headers: &'a HeaderMap, path: &'a str },
 }
 
-/// Makes a call and waits for its ending.
+/// Where a call goes, as its request says.
+pub(crate) enum To {
+    Upstream {
+        upstream: Arc<Upstream>,
+        /// As the upstream names it.
+        target: Arc<str>,
+    },
+    /// A name on the aggregate endpoint, or a URI: whoever lists it.
+    Name { kind: ListKind, name: String },
+}
+
+/// What a request wants to be called.
+pub(crate) struct Intent {
+    pub caller: Arc<Caller>,
+    pub to: To,
+    pub request: Request,
+    pub lane: Option<Lane>,
+    pub arrived: Instant,
+    pub timeout: Option<Duration>,
+    pub form: ReplyForm,
+}
+
+/// Makes a call and waits for its ending. The call exists before its upstream is looked for, so that a cancel
+/// or a deadline finds it while a list is waited for.
 pub(crate) async fn run(
     ingress: &Ingress,
     socket: &Socket,
-    wanted: Wanted,
+    intent: Intent,
     client: Client<'_>,
 ) -> (Arc<Call>, Arc<Ending>) {
-    let settings = wanted.upstream.shared().config.load_full();
-    let call = ingress.dispatcher.submit(wanted);
-    let own_timeout =
-        call.tool.as_ref().and_then(|tool| settings.tools.get(&**tool)).and_then(|tool| tool.call_timeout);
-    let limits = Net {
-        deadline: call.deadline,
-        queued: settings.limits.queue_timeout.map(|timeout| call.arrived + timeout + EXTENSION),
-        call_timeout: own_timeout.or(settings.limits.call_timeout),
+    let Intent { caller, to, request, lane, arrived, timeout, form } = intent;
+    let (dispatcher, home) = (&ingress.dispatcher, socket.home);
+    let (name, place) = match to {
+        To::Upstream { upstream, target } => (None, Some(Place::Found { upstream, name: target })),
+        To::Name { kind, name } => {
+            let place = ingress.routes.find_known(dispatcher, &caller, kind, &name);
+            (Some((kind, name)), place)
+        }
     };
-    drop(settings);
-    let ending = wait(ingress, socket, &call, &client, &limits).await;
-    (call, ending)
+    match place {
+        Some(Place::Found { upstream, name: target }) => {
+            let wanted = Wanted {
+                caller,
+                upstream: upstream.clone(),
+                tool: (&*request.method == method::TOOLS_CALL).then(|| target.clone()),
+                renamed: name.is_some_and(|(_, name)| *name != *target),
+                target,
+                request,
+                lane,
+                arrived,
+                timeout,
+                home,
+                form,
+            };
+            let call = dispatcher.submit(wanted);
+            let limits = Net::of(&call, Some(&upstream));
+            let ending = wait(ingress, socket, &call, &client, limits, None).await;
+            (call, ending)
+        }
+        place => {
+            let call = dispatcher.accept(Arrival { caller, request, arrived, timeout, home, form });
+            let search: Option<Search<'_>> = match (place, name) {
+                (None, Some((kind, name))) => Some(Box::pin(search(ingress, &call, kind, name, lane))),
+                (place, _) => {
+                    turn_away(&call, place);
+                    None
+                }
+            };
+            let ending = wait(ingress, socket, &call, &client, Net::of(&call, None), search).await;
+            (call.clone(), ending)
+        }
+    }
 }
 
-async fn wait(ingress: &Ingress, socket: &Socket, call: &Arc<Call>, client: &Client<'_>, limits: &Net) -> Arc<Ending> {
+/// The search for a call's upstream. When it is over, the call is on its way there or has ended.
+type Search<'a> = Pin<Box<dyn Future<Output = Option<Arc<Upstream>>> + Send + 'a>>;
+
+async fn search(
+    ingress: &Ingress,
+    call: &Arc<Call>,
+    kind: ListKind,
+    name: String,
+    lane: Option<Lane>,
+) -> Option<Arc<Upstream>> {
+    match ingress.routes.find(&ingress.dispatcher, &call.caller, kind, &name).await {
+        Place::Found { upstream, name: target } => {
+            ingress.dispatcher.route(call, &upstream, target, lane);
+            Some(upstream)
+        }
+        place => {
+            turn_away(call, Some(place));
+            None
+        }
+    }
+}
+
+/// Ends a call whose name leads nowhere.
+fn turn_away(call: &Call, place: Option<Place>) {
+    let mut refusal = call.refusal(Outcome::Refused(Reason::NotAllowed), Scope::Caller);
+    if let Some(Place::Clash(message)) = place {
+        refusal.note = Some(message.into());
+    }
+    call.refuse(refusal, Instant::now());
+}
+
+async fn wait(
+    ingress: &Ingress,
+    socket: &Socket,
+    call: &Arc<Call>,
+    client: &Client<'_>,
+    mut limits: Net,
+    mut search: Option<Search<'_>>,
+) -> Arc<Ending> {
     let mut abandoned = Abandoned { ingress, call, client, waiting: true };
     if let Client::Legacy { owner, .. } = client {
         ingress.inflight.add(*owner, call);
@@ -73,6 +170,14 @@ async fn wait(ingress: &Ingress, socket: &Socket, call: &Arc<Call>, client: &Cli
         }
         if let Client::Legacy { owner, headers, path } = client {
             socket.pipe.look(context, |bytes| mcp::early_cancels(ingress, *owner, headers, path, bytes));
+            if let Poll::Ready(ending) = ended.as_mut().poll(context) {
+                return Poll::Ready(ending);
+            }
+        }
+        if let Some(Poll::Ready(upstream)) = search.as_mut().map(|search| search.as_mut().poll(context)) {
+            search = None;
+            limits = Net::of(call, upstream.as_ref());
+            net.as_mut().reset(limits.latest(call).unwrap_or_else(far));
             if let Poll::Ready(ending) = ended.as_mut().poll(context) {
                 return Poll::Ready(ending);
             }
@@ -108,6 +213,20 @@ struct Net {
 }
 
 impl Net {
+    /// The limits of a call; before its upstream is known they are its caller's alone.
+    fn of(call: &Call, upstream: Option<&Arc<Upstream>>) -> Net {
+        let Some(upstream) = upstream else {
+            return Net { deadline: call.deadline, queued: None, call_timeout: None };
+        };
+        let settings = upstream.shared().config.load();
+        let own = call.tool().and_then(|tool| settings.tools.get(&**tool)).and_then(|tool| tool.call_timeout);
+        Net {
+            deadline: call.deadline,
+            queued: settings.limits.queue_timeout.map(|timeout| call.arrived + timeout + EXTENSION),
+            call_timeout: own.or(settings.limits.call_timeout),
+        }
+    }
+
     /// The latest end of the call as it stands.
     fn latest(&self, call: &Call) -> Option<Instant> {
         let own = match call.ticket.state() {
@@ -135,7 +254,7 @@ impl Net {
         };
         if call.end_by_stage(outcome, Scope::Upstream, now) {
             ingress.dispatcher.withdraw(call);
-            tracing::warn!(call = %call.id, upstream = %call.upstream, "a call was ended by its own request: its upstream's actor is late");
+            tracing::warn!(call = %call.id, upstream = %call.upstream(), "a call was ended by its own request: its upstream's actor is late");
         }
     }
 }
@@ -157,7 +276,12 @@ impl Drop for Abandoned<'_> {
         if !*waiting {
             return;
         }
+        // With the request goes the search for the upstream: the call cannot go on, whatever the setting says.
+        let nowhere = call.upstream().is_empty();
         match client {
+            Client::Legacy { .. } if nowhere => {
+                ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
+            }
             Client::Closes => {
                 ingress.dispatcher.cancel_call(call, CancelledBy::Caller);
             }

@@ -1,7 +1,7 @@
 //! One MCP message: what kind it is, which era it belongs to, and what is done with its method.
 
 use super::answer::{self, Reply};
-use super::calls::{self, Client};
+use super::calls::{self, Client, Intent, To};
 use super::era::{self, Breach};
 use super::guard::single;
 use super::inflight::Owner;
@@ -10,9 +10,7 @@ use super::service::Socket;
 use super::session::SessionId;
 use super::{Ingress, hello};
 use crate::caller::{Caller, Lane};
-use crate::dispatcher::Wanted;
-use crate::dispatcher::route::Place;
-use crate::outcome::{CancelledBy, Outcome, Reason};
+use crate::outcome::CancelledBy;
 use crate::protocol::envelope::{self, Message, Request};
 use crate::protocol::error;
 use crate::protocol::json::unquote;
@@ -191,24 +189,12 @@ impl Post<'_> {
                 return answer::rpc_error(400, Some(id), error::INVALID_PARAMS, &message, None);
             }
         };
-        let aim = match self.aim(&request, one, era).await {
-            Ok(aim) => aim,
+        let to = match self.aim(&request, one, era) {
+            Ok(to) => to,
             Err(reply) => return *reply,
         };
         let form = ReplyForm::JsonRpc { id: request.id_bytes(), era };
-        let wanted = Wanted {
-            caller: self.caller.clone(),
-            upstream: aim.upstream,
-            tool: (&*request.method == method::TOOLS_CALL).then(|| aim.target.clone()),
-            target: aim.target,
-            renamed: aim.renamed,
-            request,
-            lane,
-            arrived,
-            timeout,
-            home: self.socket.home,
-            form,
-        };
+        let intent = Intent { caller: self.caller.clone(), to, request, lane, arrived, timeout, form };
         let client = match era {
             Era::Modern => Client::Closes,
             Era::Legacy if self.parts.headers.get(&calls::CLOSING_CANCELS).is_some_and(|value| value == "cancel") => {
@@ -220,13 +206,13 @@ impl Post<'_> {
                 path: self.parts.uri.path(),
             },
         };
-        let (call, ending) = calls::run(ingress, self.socket, wanted, client).await;
+        let (call, ending) = calls::run(ingress, self.socket, intent, client).await;
         let name = call.request.target_name().unwrap_or_default();
         answer::mcp(&call, &ending, &name, &ingress.dispatcher.config.load().global)
     }
 
     /// Where a call goes.
-    async fn aim(&self, request: &Request, one: Option<&Arc<Upstream>>, era: Era) -> Result<Aim, Box<Reply>> {
+    fn aim(&self, request: &Request, one: Option<&Arc<Upstream>>, era: Era) -> Result<To, Box<Reply>> {
         let id = request.id.of_bytes(&request.body);
         let name = request.target_name();
         let key = match target_key(&request.method) {
@@ -241,30 +227,13 @@ impl Post<'_> {
         }
         if let Some(upstream) = one {
             let target = name.map_or_else(|| Arc::from(&*request.method), |name| Arc::from(&*name));
-            return Ok(Aim { upstream: upstream.clone(), target, renamed: false });
+            return Ok(To::Upstream { upstream: upstream.clone(), target });
         }
-        let (Some(kind), Some(name)) = (kind_of_target(&request.method), name) else {
-            return Err(Box::new(no_method(request, era)));
-        };
-        let dispatcher = &self.ingress.dispatcher;
-        match self.ingress.routes.find(dispatcher, self.caller, kind, &name).await {
-            Place::Found { upstream, name: target } => Ok(Aim { upstream, renamed: *target != *name, target }),
-            Place::Unknown => {
-                dispatcher.refuse_unrouted(Outcome::Refused(Reason::NotAllowed), self.caller);
-                Err(Box::new(answer::rpc_unknown(id, answer::what(&request.method), &name)))
-            }
-            Place::Clash(message) => {
-                dispatcher.refuse_unrouted(Outcome::Refused(Reason::NotAllowed), self.caller);
-                Err(Box::new(answer::rpc_error(200, Some(id), error::INVALID_PARAMS, &message, None)))
-            }
+        match (kind_of_target(&request.method), name) {
+            (Some(kind), Some(name)) => Ok(To::Name { kind, name: name.into_owned() }),
+            _ => Err(Box::new(no_method(request, era))),
         }
     }
-}
-
-struct Aim {
-    upstream: Arc<Upstream>,
-    target: Arc<str>,
-    renamed: bool,
 }
 
 /// The upstream of an endpoint, if there is one that this caller may use.

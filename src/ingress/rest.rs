@@ -1,18 +1,16 @@
 //! The REST face: one call, and the list of tools.
 
 use super::answer::{self, Reply};
-use super::calls::{self, Client};
+use super::calls::{self, Client, Intent, To};
 use super::service::Socket;
 use super::{Ingress, lists, mcp};
 use crate::caller::{Caller, Lane};
-use crate::dispatcher::Wanted;
-use crate::dispatcher::route::Place;
 use crate::outcome::{Outcome, Reason};
 use crate::protocol::envelope::{self, Message, Request};
 use crate::protocol::json::{members_within, quote_into, unquote};
 use crate::protocol::method;
 use crate::protocol::splice::ReplyForm;
-use crate::upstream::{ListKind, Upstream};
+use crate::upstream::ListKind;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,45 +34,20 @@ pub(crate) async fn call(ingress: &Ingress, socket: &Socket, caller: &Arc<Caller
         Err(message) => return answer::rest_plain(400, &message, "bad_request"),
     };
     let arrived = Instant::now();
-    let (upstream, target) = match aim(ingress, caller, &asked).await {
-        Ok(aim) => aim,
-        Err(reply) => return *reply,
-    };
-    let wanted = Wanted {
-        caller: caller.clone(),
-        upstream,
-        renamed: *target != *asked.tool,
-        tool: Some(target.clone()),
-        target,
-        request: asked.request,
-        lane: asked.lane,
-        arrived,
-        timeout: asked.timeout,
-        home: socket.home,
-        form: ReplyForm::Result,
-    };
-    let (call, ending) = calls::run(ingress, socket, wanted, Client::Closes).await;
-    answer::rest(&call, &ending)
-}
-
-async fn aim(ingress: &Ingress, caller: &Arc<Caller>, asked: &Asked) -> Result<(Arc<Upstream>, Arc<str>), Box<Reply>> {
-    let refuse = |reply| {
-        ingress.dispatcher.refuse_unrouted(Outcome::Refused(Reason::NotAllowed), caller);
-        Err(Box::new(reply))
-    };
-    match &asked.upstream {
+    let to = match &asked.upstream {
         Some(name) => match mcp::endpoint(ingress, caller, name) {
-            Some(upstream) => Ok((upstream, asked.tool.as_str().into())),
-            None => refuse(answer::rest_unknown(name, &asked.tool)),
-        },
-        None => match ingress.routes.find(&ingress.dispatcher, caller, ListKind::Tools, &asked.tool).await {
-            Place::Found { upstream, name } => Ok((upstream, name)),
-            Place::Unknown => {
-                refuse(answer::rest_error(404, &format!("Unknown tool: {}", asked.tool), Reason::NotAllowed))
+            Some(upstream) => To::Upstream { upstream, target: asked.tool.as_str().into() },
+            None => {
+                ingress.dispatcher.refuse_unrouted(Outcome::Refused(Reason::NotAllowed), caller);
+                return answer::rest_unknown(name, &asked.tool);
             }
-            Place::Clash(message) => refuse(answer::rest_plain(400, &message, "bad_request")),
         },
-    }
+        None => To::Name { kind: ListKind::Tools, name: asked.tool },
+    };
+    let Asked { request, lane, timeout, .. } = asked;
+    let intent = Intent { caller: caller.clone(), to, request, lane, arrived, timeout, form: ReplyForm::Result };
+    let (call, ending) = calls::run(ingress, socket, intent, Client::Closes).await;
+    answer::rest(&call, &ending)
 }
 
 /// Reads the body into the request that the upstream will see; `arguments` passes byte for byte.

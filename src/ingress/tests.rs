@@ -521,6 +521,7 @@ async fn a_cancel_in_the_packet_of_its_call_is_neither_lost_nor_late() {
     blocker.send(&rig.call("/mcp/up", "1", "slow")).await;
     rig.until_running("up", 1).await;
     rig.servers["up"].page(Ok(r#"{"tools":[{"name":"slow"}]}"#));
+    rig.ask("/mcp", &headers, r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
     let mut client = rig.client().await;
     for round in 0..200 {
         let id = round.to_string();
@@ -545,6 +546,110 @@ async fn a_cancel_in_the_packet_of_its_call_is_neither_lost_nor_late() {
     assert_eq!(client.read().await.status, 200);
     rig.servers["up"].answer_next();
     assert_eq!(blocker.read().await.status, 200);
+}
+
+#[tokio::test]
+async fn c04_a_cancel_finds_a_call_whose_list_is_still_waited_for() {
+    let rig = Rig::new(&["up"]).await;
+    let session = rig.session(&[]).await;
+    let headers = [("Mcp-Session-Id", &*session)];
+    rig.servers["up"].page(Ok(r#"{"tools":[{"name":"t"}]}"#));
+    let list = rig.servers["up"].hold_pages();
+    // R6: before its upstream is known a call is counted under none.
+    let submitted = |rig: &Rig| rig.counts("").submitted;
+    let call = |id: &str| rig.post("/mcp", &headers, &call_body(id, "up__t"));
+    let cancel = rig.post("/mcp", &headers, &cancel_body("41"));
+    // From another connection.
+    let mut client = rig.client().await;
+    client.send(&call("41")).await;
+    rig.until(|rig| submitted(rig) == 1).await;
+    assert_eq!(rig.client().await.ask(&cancel).await.status, 202);
+    let got = client.read().await;
+    assert_eq!((got.header("content-type"), got.body.len()), (Some("text/event-stream"), 0));
+    // In the packet of its call.
+    client.send(&[call("41"), cancel].concat()).await;
+    assert_eq!(client.read().await.header("content-type"), Some("text/event-stream"));
+    assert_eq!(client.read().await.status, 202);
+    // By an operator, who finds it in the live table.
+    client.send(&call("42")).await;
+    rig.until(|rig| submitted(rig) == 1).await;
+    let live = rig.ingress.dispatcher.live_calls();
+    assert_eq!((&**live[0].upstream(), &**live[0].target()), ("", "up__t"));
+    rig.ingress.dispatcher.cancel_call(&live[0], crate::outcome::CancelledBy::Operator);
+    let got = client.read().await.json();
+    assert_eq!(got["result"]["_meta"]["forebay/call"]["outcome"], "cancelled", "{got}");
+    // By closing, in both eras.
+    let modern = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"up__t",{META}}}}}"#);
+    let version = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "up__t")];
+    for (ended, request) in [(3, rig.post("/mcp", &version, &modern)), (0, call("43"))] {
+        let mut client = rig.client().await;
+        client.send(&request).await;
+        rig.until(|rig| submitted(rig) == 1).await;
+        drop(client);
+        rig.until(|rig| submitted(rig) == 0).await;
+        if ended > 0 {
+            assert_eq!(rig.outcomes("", "cancelled", "caller"), ended);
+        }
+    }
+    assert_eq!(rig.outcomes("", "cancelled", "disconnect"), 1);
+    // The list comes: none of them is sent, and who still waits is.
+    client.send(&call("44")).await;
+    rig.until(|rig| submitted(rig) == 1).await;
+    assert_eq!((rig.counts("up").offered, rig.servers["up"].asked().len()), (0, 1), "one fetch for all who wait");
+    list.add_permits(1);
+    rig.until_running("up", 1).await;
+    rig.servers["up"].answer_next();
+    assert_eq!(client.read().await.json()["id"], 44);
+    let begun = |seen: &&Seen| matches!(seen, Seen::Begin(_));
+    assert_eq!(rig.servers["up"].seen().iter().filter(begun).count(), 1);
+    let (front, up) = (rig.counts(""), rig.counts("up"));
+    assert_eq!((front.offered, front.finished(), front.unaccounted()), (5, 5, 0));
+    assert_eq!((up.offered, up.finished(), up.unaccounted()), (1, 1, 0));
+    assert_eq!(rig.ingress.dispatcher.live_count(), 0);
+}
+
+#[tokio::test]
+async fn a_list_is_waited_for_no_longer_than_the_call_may_wait() {
+    let limits = Limits { queue_timeout: Some(Duration::from_millis(200)), ..Setup::default().limits };
+    let rig = Rig::with(&["up"], Setup { limits, ..Setup::default() }).await;
+    let outcome = |got: Value| got["result"]["_meta"]["forebay/refusal"].clone();
+    // The caller's own deadline.
+    let got = rig.ask("/mcp", &[("Forebay-Timeout", "60ms")], &call_body("1", "up__t")).await.json();
+    let refusal = outcome(got);
+    assert_eq!((&refusal["by"], &refusal["executed"]), (&json!("deadline"), &json!("never")), "{refusal}");
+    assert_eq!(rig.outcomes("", "expired", "deadline"), 1);
+    // The upstream's: the wait for its list is a wait for it.
+    let began = std::time::Instant::now();
+    let got = rig.ask("/api/v1/tools/call", &[], r#"{"tool":"up__t"}"#).await;
+    assert_eq!((got.status, &got.json()["call"]["executed"]), (503, &json!("never")), "{}", got.text());
+    assert_eq!(rig.outcomes("up", "expired", "queue_timeout"), 1);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!((rig.counts("up").finished(), rig.servers["up"].seen().len()), (1, 1), "only opened");
+}
+
+#[tokio::test]
+async fn cold_lists_are_fetched_once_and_side_by_side() {
+    let rig = Rig::new(&["north", "north_"]).await;
+    let gates: Vec<_> = ["north", "north_"].map(|name| rig.servers[name].hold_pages()).into();
+    rig.servers["north"].page(Ok(r#"{"tools":[{"name":"a"}]}"#));
+    rig.servers["north_"].page(Ok(r#"{"tools":[{"name":"ping"}]}"#));
+    rig.servers["north_"].answer_instantly(true);
+    let mut clients = Vec::new();
+    for id in 0..8 {
+        let mut client = rig.client().await;
+        client.send(&rig.call("/mcp", &id.to_string(), "north___ping")).await;
+        clients.push(client);
+    }
+    rig.until(|rig| rig.counts("").submitted == 8).await;
+    // Both are asked before either has answered.
+    rig.until(|rig| rig.servers.values().all(|server| server.asked().len() == 1)).await;
+    gates.iter().rev().for_each(|gate| gate.add_permits(1));
+    for (id, client) in clients.iter_mut().enumerate() {
+        let got = client.read().await.json();
+        assert_eq!((&got["id"], got["result"]["isError"].is_null()), (&json!(id), true), "{got}");
+    }
+    assert!(rig.servers.values().all(|server| server.asked().len() == 1));
+    assert_eq!((rig.counts("").offered, rig.counts("north_").finished()), (0, 8));
 }
 
 #[tokio::test]

@@ -226,7 +226,7 @@ impl UpstreamActor {
         self.apply_settings();
         if before.tools != self.config.tools {
             let tools = &self.tools;
-            self.core.rekey(|call| (tool_of(tools, call), call.weight));
+            self.core.rekey(|call| (tool_of(tools, call), call.weight()));
         }
     }
 
@@ -279,7 +279,7 @@ impl UpstreamActor {
 
 /// The number of a call's tool, if it has a cap or a weight of its own.
 fn tool_of(tools: &HashMap<String, ToolKey>, call: &Call) -> Option<ToolKey> {
-    tools.get(&**call.tool.as_ref()?).copied()
+    tools.get(&**call.tool()?).copied()
 }
 
 /// How many processes an upstream is to have.

@@ -224,7 +224,7 @@ impl Run {
         self.call.id.write_to(&mut call_id);
         let note = CallNote {
             call_id: &call_id,
-            upstream: &self.call.upstream,
+            upstream: self.call.upstream(),
             queued_ms: queued.as_millis() as u64,
             running_ms: running.as_millis() as u64,
         };

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 pub(crate) const RESULT: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#;
 
@@ -52,6 +53,8 @@ struct State {
     /// Answers to `ask`, in order; none waits for ever.
     pages: VecDeque<Result<Bytes, AskError>>,
     asked: Vec<String>,
+    /// Each answer to `ask` waits for a permit of this, if it is set.
+    gate: Option<Arc<Semaphore>>,
     /// Calls are answered as soon as they begin.
     instant: bool,
 }
@@ -71,6 +74,7 @@ impl Scripted {
                 on_stop: OnStop::Ignore,
                 pages: VecDeque::new(),
                 asked: Vec::new(),
+                gate: None,
                 instant: false,
             }),
         })
@@ -90,6 +94,13 @@ impl Scripted {
 
     pub(crate) fn page(&self, page: Result<&'static str, AskError>) {
         self.state.lock().pages.push_back(page.map(|text| Bytes::from_static(text.as_bytes())));
+    }
+
+    /// Answers to `ask` wait for permits of what is returned.
+    pub(crate) fn hold_pages(&self) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.state.lock().gate = Some(gate.clone());
+        gate
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {
@@ -254,8 +265,12 @@ impl Connection for Scripted {
         let mut state = self.state.lock();
         state.asked.push(format!("{method} {}", params.unwrap_or("")));
         let page = state.pages.pop_front();
+        let gate = state.gate.clone();
         Box::pin(async move {
             tokio::task::yield_now().await;
+            if let Some(gate) = gate {
+                let _ = gate.acquire().await.map(|permit| permit.forget());
+            }
             match page {
                 Some(page) => page,
                 None => std::future::pending().await,

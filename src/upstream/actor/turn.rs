@@ -278,7 +278,7 @@ impl UpstreamActor {
             caller_weight: rights.weight,
             caller_limit: rights.max_concurrent,
             tool: tool_of(&self.tools, &call),
-            weight: call.weight,
+            weight: call.weight(),
             bytes: call.bytes(),
             expires: expires.map(|at| self.moment(at)),
             deadline: call.deadline.map(|at| self.moment(at)),
@@ -347,7 +347,7 @@ impl UpstreamActor {
     }
 
     pub(super) fn call_timeout(&self, call: &Call) -> Option<Duration> {
-        let own = call.tool.as_ref().and_then(|tool| self.config.tools.get(&**tool)?.call_timeout);
+        let own = call.tool().and_then(|tool| self.config.tools.get(&**tool)?.call_timeout);
         own.or(self.config.limits.call_timeout)
     }
 

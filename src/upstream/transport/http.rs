@@ -155,7 +155,7 @@ impl Inner {
             // The actor says when.
             AfterCancel::Recycle => None,
             AfterCancel::Hold => {
-                let own = call.tool.as_ref().and_then(|tool| config.tools.get(&**tool)?.call_timeout);
+                let own = call.tool().and_then(|tool| config.tools.get(&**tool)?.call_timeout);
                 let started = call.ticket.started().unwrap_or(now);
                 own.or(config.limits.call_timeout).map(|limit| (started + limit).max(grace))
             }

@@ -344,7 +344,7 @@ fn name(run: &Run, session: &Session) -> Option<HeaderValue> {
     let call = &run.call;
     let span = call.request.target.filter(|_| session.era == Era::Modern)?;
     let raw = span.start as usize + 1..span.end as usize - 1;
-    let as_written = !call.renamed && call.request.body.get(raw.clone()) == Some(call.target.as_bytes());
+    let as_written = !call.is_renamed() && call.request.body.get(raw.clone()) == Some(call.target().as_bytes());
     let shared = as_written.then(|| shared_value(&call.request.body, raw)).flatten();
-    Some(shared.unwrap_or_else(|| text_value(&call.target)))
+    Some(shared.unwrap_or_else(|| text_value(call.target())))
 }

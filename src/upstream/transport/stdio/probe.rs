@@ -149,7 +149,7 @@ pub(super) fn probe_due(config: &UpstreamConfig, call: &Call, now: Instant) -> O
 
 /// Until when `hold` holds a slot: `call_timeout` from the call's start, and the grace at least.
 fn held_until(config: &UpstreamConfig, call: &Call, now: Instant) -> Option<Instant> {
-    let own = call.tool.as_ref().and_then(|tool| config.tools.get(&**tool)?.call_timeout);
+    let own = call.tool().and_then(|tool| config.tools.get(&**tool)?.call_timeout);
     let started = call.ticket.started().unwrap_or(now);
     let limit = own.or(config.limits.call_timeout)?;
     Some((started + limit).max(now + config.limits.cancel_grace))
