@@ -18,6 +18,7 @@ mod ps;
 mod run;
 mod serve;
 mod status;
+mod tui;
 mod upstream;
 
 pub use error::{CliError, Exit};
@@ -55,6 +56,8 @@ struct Cli {
 enum Command {
     /// Run the daemon
     Serve(serve::Args),
+    /// Watch and steer on live screens: upstreams, requests, callers, events
+    Tui(tui::Args),
     /// List calls: running, lingering and queued
     Ps(ps::Args),
     /// Show the upstreams and how they stand
@@ -134,6 +137,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     let global = &cli.global;
     match cli.command {
         Command::Serve(args) => serve::run(args, global).await,
+        Command::Tui(args) => tui::run(args, global).await,
         Command::Ps(args) => ps::run(args, global).await,
         Command::Status(args) => status::run(args, global).await,
         Command::Cancel(args) => cancel::run(args, global).await,

@@ -7,7 +7,7 @@ use crate::cli::{CliError, Global};
 use forebay_tui::input::{self, Action};
 use forebay_tui::state::{CallerRow, Overview};
 use forebay_tui::term::Screen;
-use forebay_tui::view::Look;
+use forebay_tui::view::{Look, Palette};
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ impl Show {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
         let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         if terminal && !dumb && !global.json() && !global.quiet {
-            let look = Look { ascii, color: global.color_on_stdout() };
+            let palette = if global.color_on_stdout() { Palette::Dark } else { Palette::Mono };
+            let look = Look { ascii, palette };
             if let Ok(screen) = Screen::take(look) {
                 return Show::Live(screen);
             }
@@ -78,6 +79,7 @@ impl Show {
                 Ok(Some(Action::Redraw)) => {
                     let _ = screen.clear();
                 }
+                Ok(Some(_)) => {}
                 Ok(None) => return None,
             }
         }

@@ -1,37 +1,19 @@
-//! The overview: upstreams with their slots and queues, and the callers beside them.
+//! What the demo shows of itself: upstreams with their slots and queues, and the callers as they measured themselves.
 
 use super::paint::{Look, Tone, left, right};
-use crate::state::{CallerRow, Overview};
+use super::words::{is_unlimited, label};
+use crate::state::{CallerRow, Overview, Room};
 use crate::text::{self, time};
-use forebay_wire::{Upstream, UpstreamState};
+use forebay_wire::Upstream;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-
-/// Which columns there is room for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Room {
-    /// One line.
-    Line,
-    /// Name, state, RUN, WAIT.
-    Small,
-    /// No P50 and P95.
-    Narrow,
-    Full,
-    Wide,
-}
 
 /// Draws the overview into whatever room there is.
 pub fn overview(frame: &mut Frame<'_>, overview: &Overview, look: Look) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let room = match (width, height) {
-        (..40, _) | (_, ..10) => Room::Line,
-        (..60, _) | (_, ..15) => Room::Small,
-        (60..80, _) => Room::Narrow,
-        (80..120, _) => Room::Full,
-        _ => Room::Wide,
-    };
+    let room = Room::of(area.width, area.height);
     let lines =
         if room == Room::Line { vec![totals_line(overview)] } else { page(overview, look, room, width, height) };
     for (at, line) in lines.iter().take(height).enumerate() {
@@ -185,28 +167,6 @@ fn upstream_line(up: &Upstream, look: Look, room: Room) -> Line<'static> {
     Line::from(spans)
 }
 
-/// "Unlimited" is 0 on the wire; in force it is the hard ceiling.
-fn is_unlimited(max_concurrent: u32) -> bool {
-    max_concurrent == 0 || max_concurrent >= 4096
-}
-
-/// The short word for an upstream's state.
-fn label(up: &Upstream) -> (&'static str, Tone) {
-    match up.state {
-        UpstreamState::Starting => ("START", Tone::Warn),
-        UpstreamState::Up if up.running + up.lingering + up.queued == 0 => ("idle", Tone::Dim),
-        UpstreamState::Up => ("ok", Tone::Good),
-        UpstreamState::Degraded => ("SLOW", Tone::Warn),
-        UpstreamState::Saturated if up.queued < up.queue_size => ("SLOW", Tone::Warn),
-        UpstreamState::Saturated => ("FULL", Tone::Bad),
-        UpstreamState::Paused => ("PAUSED", Tone::Warn),
-        UpstreamState::Draining | UpstreamState::Drained => ("DRAIN", Tone::Warn),
-        UpstreamState::Down => ("DOWN", Tone::Bad),
-        UpstreamState::Asleep => ("idle", Tone::Dim),
-        UpstreamState::Unknown => ("?", Tone::Warn),
-    }
-}
-
 fn caller_head(room: Room) -> String {
     let (name, ..) = widths(room);
     let mut head = format!("  {}", left("CALLER", name));
@@ -241,13 +201,15 @@ fn caller_line(caller: &CallerRow, look: Look, room: Room) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Palette;
     use forebay_wire as wire;
+    use forebay_wire::UpstreamState;
     use proptest::prelude::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Duration;
 
-    const ASCII: Look = Look { ascii: true, color: false };
+    const ASCII: Look = Look { ascii: true, palette: Palette::Mono };
 
     fn upstream(name: &str, state: UpstreamState, run: (u32, u32), wait: (u32, u32)) -> Upstream {
         Upstream {
@@ -334,7 +296,7 @@ mod tests {
     #[test]
     fn overview_70x20_stale_with_blocks() {
         let overview = Overview { stale: Some(Duration::from_secs(12)), ..sample() };
-        insta::assert_snapshot!(drawn(&overview, Look { ascii: false, color: true }, 70, 20));
+        insta::assert_snapshot!(drawn(&overview, Look { ascii: false, palette: Palette::Dark }, 70, 20));
     }
 
     #[test]
