@@ -8,12 +8,15 @@ mod fault;
 mod list;
 mod routes;
 mod socket;
+mod stream;
 #[cfg(all(test, not(forebay_loom)))]
 mod tests;
+mod who;
 
 pub use socket::{BindError, Socket};
 
 use crate::dispatcher::Dispatcher;
+use forebay_wire::Role;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
@@ -22,6 +25,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use who::Peer;
 
 /// Connections served at once; further ones wait in the listener's backlog. Bounds memory and descriptors.
 const CONNECTIONS: usize = 64;
@@ -32,12 +36,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Admin {
     dispatcher: Arc<Dispatcher>,
     mcp: SocketAddr,
+    hub: stream::Hub,
+    /// Nothing more is accepted; streams end.
+    ended: CancellationToken,
 }
 
 impl Admin {
     /// `mcp` is the address at which calls are served.
     pub fn new(dispatcher: Arc<Dispatcher>, mcp: SocketAddr) -> Arc<Self> {
-        Arc::new(Admin { dispatcher, mcp })
+        Arc::new(Admin { dispatcher, mcp, hub: stream::Hub::default(), ended: CancellationToken::new() })
     }
 
     /// Serves until `stop`. Requests under way are answered; the socket file is removed at the end.
@@ -49,6 +56,7 @@ impl Admin {
                 return;
             }
         };
+        let _ends = self.ended.clone().drop_guard();
         let router = routes::router(self);
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
@@ -69,11 +77,12 @@ impl Admin {
                     }
                 },
             };
-            if !is_ours(&stream) {
+            let Some(uid) = our_uid(&stream) else {
                 tracing::warn!("an admin connection of another user was refused");
                 continue;
-            }
-            let service = TowerToHyperService::new(router.clone());
+            };
+            let peer = Peer { subject: format!("uid:{uid}").into(), role: Role::Operator };
+            let service = TowerToHyperService::new(router.clone().layer(axum::Extension(peer)));
             let stop = stop.clone();
             tokio::spawn(async move {
                 let _place = place;
@@ -97,6 +106,7 @@ impl Admin {
 }
 
 /// Only this user and root steer the daemon, whatever the modes of the socket file say.
-fn is_ours(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw())
+fn our_uid(stream: &UnixStream) -> Option<u32> {
+    let uid = stream.peer_cred().ok()?.uid();
+    (uid == 0 || uid == rustix::process::geteuid().as_raw()).then_some(uid)
 }

@@ -7,12 +7,14 @@
 use crate::admin::{self, Admin};
 use crate::config::{Config, Target, UpstreamConfig};
 use crate::dispatcher::Dispatcher;
+use crate::events::{Draft, EventLog};
 use crate::ingress::{self, Ingress};
 use crate::shutdown;
 use crate::upstream::gates::Gates;
 use crate::upstream::supervisor::Supervisor;
 use crate::upstream::transport::{http::Http, stdio::Stdio};
 use crate::upstream::{Connection, Upstream, UpstreamShared};
+use forebay_wire::Level;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,7 +99,8 @@ impl App {
             let _on_the_first_thread = homes[0].enter();
             for (number, upstream) in config.upstreams.values().enumerate() {
                 let seed = seed.rotate_left(32).wrapping_add(number as u64);
-                dispatcher.add_upstream(build(upstream.clone(), &supervisor, &starts, &homes, seed));
+                let events = dispatcher.events();
+                dispatcher.add_upstream(build(upstream.clone(), events, &supervisor, &starts, &homes, seed));
             }
         }
 
@@ -116,6 +119,8 @@ impl App {
         threads.push(control);
         let admin = config.listen.admin.clone();
         tracing::info!(%mcp, admin = %admin.display(), upstreams = config.upstreams.len(), "forebay is ready");
+        let words = format!("forebay {} serves {} upstreams", env!("CARGO_PKG_VERSION"), config.upstreams.len());
+        dispatcher.events().tell(Draft::new(Level::Info, "daemon.started", words));
         Ok(App { dispatcher, mcp, admin, ingress: front, stop_admin, _supervisor: supervisor, threads })
     }
 
@@ -156,12 +161,15 @@ impl Thread {
 /// One upstream with its connection and its actor.
 pub(crate) fn build(
     config: Arc<UpstreamConfig>,
+    events: &Arc<EventLog>,
     supervisor: &Supervisor,
     starts: &Arc<Semaphore>,
     homes: &[Handle],
     seed: u64,
 ) -> Arc<Upstream> {
     let shared = UpstreamShared::new(config.clone());
+    // Before the actor starts, so that its first words are heard.
+    shared.log_to(events);
     let connection: Arc<dyn Connection> = match &config.target {
         Target::Stdio(_) => Stdio::new(shared.clone(), starts.clone(), seed),
         Target::Http(_) => Http::new(shared.clone(), starts.clone(), homes.to_vec(), seed),

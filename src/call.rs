@@ -2,10 +2,12 @@
 
 mod id;
 mod memory;
+pub mod steps;
 mod ticket;
 
 pub use id::{BadCallId, CallId, CallRef, IdMint};
 pub use memory::{Charge, Memory};
+pub use steps::{Step, Steps, What};
 pub use ticket::{Answer, Ending, State, Ticket};
 
 use crate::caller::{Caller, Lane};
@@ -94,6 +96,7 @@ pub trait OnFinish: Send + Sync {
 impl Call {
     /// Accepts a call: from here on it is counted as offered and will end exactly once.
     pub fn accept(accepted: Accepted) -> Arc<Call> {
+        let ticket = Ticket::new(accepted.ledger, accepted.caller.figures.clone());
         Arc::new(Call {
             id: accepted.id,
             caller: accepted.caller,
@@ -110,7 +113,7 @@ impl Call {
             deadline: accepted.deadline,
             home: accepted.home,
             form: accepted.form,
-            ticket: Ticket::new(accepted.ledger),
+            ticket,
             lane: AtomicU8::new(accepted.lane as u8),
             attempt: AtomicU32::new(1),
             holder: OnceLock::new(),

@@ -1,7 +1,10 @@
 //! Who makes calls: the authenticated subject, never a name that a client merely claims.
 
+mod figures;
 pub mod key;
 pub mod registry;
+
+pub use figures::{CallerCounts, CallerFigures};
 
 use crate::config::CallerConfig;
 use crate::outcome::Refusal;
@@ -52,7 +55,14 @@ pub struct Caller {
     pub(crate) rate: AtomicU64,
     /// When it was last seen, for rule R15's "another caller is present".
     seen: Mutex<Option<Instant>>,
+    /// Where its calls stand; moved by their tickets.
+    pub figures: Arc<CallerFigures>,
+    /// What its client last said of itself, `name/version`. A claim.
+    client: Mutex<Option<Arc<str>>>,
 }
+
+/// Characters of a client's claimed name that are kept.
+const LONGEST_CLIENT: usize = 80;
 
 impl Caller {
     pub fn new(id: CallerId, name: Arc<str>, identity: &'static str, config: Arc<CallerConfig>) -> Self {
@@ -63,7 +73,30 @@ impl Caller {
             config: arc_swap::ArcSwap::new(config),
             rate: AtomicU64::new(0),
             seen: Mutex::new(None),
+            figures: Arc::default(),
+            client: Mutex::new(None),
         }
+    }
+
+    /// Notes what a client says of itself, bounded and without anything that is not plain text.
+    pub fn claimed(&self, name: &str, version: &str) {
+        let plain = |letter: &char| !letter.is_control() && !letter.is_whitespace() && !is_invisible(*letter);
+        let version: String = version.chars().filter(plain).take(LONGEST_CLIENT / 2).collect();
+        let name: String = name.chars().filter(plain).take(LONGEST_CLIENT / 2).collect();
+        let claim = match (&*name, &*version) {
+            ("", _) => return,
+            (_, "") => name,
+            _ => format!("{name}/{version}"),
+        };
+        let mut client = self.client.lock();
+        if client.as_deref() != Some(&*claim) {
+            *client = Some(claim.into());
+        }
+    }
+
+    /// What its client last said of itself, `name/version`.
+    pub fn client(&self) -> Option<Arc<str>> {
+        self.client.lock().clone()
     }
 
     pub fn saw(&self, now: Instant) {
@@ -98,5 +131,27 @@ impl Caller {
     }
 }
 
+/// Letters that change how others are read, and are not seen themselves.
+fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
+}
+
 /// What a limit check says no with; boxed because it is rare and large.
 pub type Refused = Box<Refusal>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claimed_name_is_bounded_and_plain() {
+        let caller = Caller::new(CallerId(1), "a".into(), "key", Arc::default());
+        assert_eq!(caller.client(), None);
+        caller.claimed("", "1.0");
+        assert_eq!(caller.client(), None);
+        caller.claimed("cla\u{1b}[31mude\r\n\u{202e}x", "1.0\u{feff}");
+        assert_eq!(caller.client().as_deref(), Some("cla[31mudex/1.0"));
+        caller.claimed(&"n".repeat(10_000), &"9".repeat(10_000));
+        assert_eq!(caller.client().unwrap().len(), LONGEST_CLIENT + 1);
+    }
+}

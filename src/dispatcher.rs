@@ -12,6 +12,7 @@ use crate::call::{Accepted, Aim, Call, CallRef, Charge, IdMint, Memory};
 use crate::caller::registry::Callers;
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
+use crate::events::EventLog;
 use crate::ledger::{Counts, Ledger};
 use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Reason, Refusal, Scope};
 use crate::protocol::envelope::Request;
@@ -287,7 +288,13 @@ impl Dispatcher {
         self.upstreams.load_full()
     }
 
+    /// What happened.
+    pub fn events(&self) -> &Arc<EventLog> {
+        &self.books.events
+    }
+
     pub fn add_upstream(&self, upstream: Arc<Upstream>) {
+        upstream.shared().log_to(self.events());
         self.upstreams.rcu(|old| {
             let mut table = BTreeMap::clone(old);
             table.insert(upstream.name().clone(), upstream.clone());
@@ -341,7 +348,12 @@ impl Dispatcher {
     pub fn refuse_unrouted(&self, outcome: Outcome, caller: &Arc<Caller>) -> Refusal {
         self.front.offered();
         self.front.finished(crate::ledger::Stage::Submitted, outcome);
-        Refusal::new(outcome, Scope::Caller, self.mint.mint(), "".into(), caller.name.clone())
+        caller.figures.count(outcome);
+        let id = self.mint.mint();
+        let nowhere: Arc<str> = "".into();
+        let now = Instant::now();
+        self.events().sum(&caller.name, caller.id, &nowhere, &"something unknown".into(), id, outcome, now);
+        Refusal::new(outcome, Scope::Caller, id, nowhere, caller.name.clone())
     }
 
     /// Bytes of bodies and results held at this moment (rule R16).

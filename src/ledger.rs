@@ -69,6 +69,11 @@ impl Ledger {
         *self.counts.lock()
     }
 
+    /// Calls that arrived so far.
+    pub fn offered_so_far(&self) -> u64 {
+        self.counts.lock().offered
+    }
+
     pub(crate) fn offered(&self) {
         let mut counts = self.counts.lock();
         counts.offered += 1;

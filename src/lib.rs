@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod ingress;
 
 pub mod dispatcher;
+pub mod events;
 
 pub mod upstream;
 

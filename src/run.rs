@@ -83,7 +83,8 @@ pub async fn run(
     let dispatcher = Dispatcher::new(config.clone(), seed as u32);
     let home = Handle::current();
     let supervisor = Supervisor::start(&home, Gates::new(&config.global), seed);
-    let upstream = app::build(upstream, &supervisor, &Arc::new(Semaphore::new(1)), &[home], seed.rotate_left(32));
+    let (events, starts) = (dispatcher.events(), Arc::new(Semaphore::new(1)));
+    let upstream = app::build(upstream, events, &supervisor, &starts, &[home], seed.rotate_left(32));
     dispatcher.add_upstream(upstream.clone());
     let ingress = Ingress::new(dispatcher.clone(), config.listen.mcp, 1);
     let caller = dispatcher.callers.anonymous().clone();

@@ -1,8 +1,10 @@
 //! The order of the end: stop accepting, run dry until `drain_timeout`, answer the rest, close upstreams.
 
 use crate::dispatcher::Dispatcher;
+use crate::events::Draft;
 use crate::ingress::Ingress;
 use crate::outcome::CancelledBy;
+use forebay_wire::Level;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// (a second signal) cuts the drain short.
 pub async fn run(dispatcher: &Arc<Dispatcher>, ingress: &Ingress, hurry: impl Future<Output = ()>) {
     dispatcher.stop_admitting();
+    let words = format!("the daemon stops; {} calls are live", dispatcher.live_count());
+    dispatcher.events().tell(Draft::new(Level::Info, "daemon.stopping", words));
     ingress.close();
     // A pause would keep its queue from running dry: draining ends it (rule R24).
     let upstreams = dispatcher.upstreams();

@@ -3,7 +3,7 @@
 //! Nothing here asks an actor or waits; what needs the actor's own order (listings) is in [`crate::admin`].
 
 use crate::call::{Call, State};
-use crate::caller::Lane;
+use crate::caller::{Caller, Lane};
 use crate::config::{Auth, Target};
 use crate::dispatcher::Dispatcher;
 use crate::dispatcher::history::Record;
@@ -19,30 +19,55 @@ use tokio::time::Instant;
 pub fn state(dispatcher: &Dispatcher, mcp: SocketAddr, now: Instant) -> wire::State {
     let upstreams: Vec<_> = dispatcher.upstreams().values().map(|up| upstream(up)).collect();
     let lingering = upstreams.iter().map(|up| u64::from(up.lingering)).sum();
-    let mut counts = Counts::default();
-    for (_, ledger) in dispatcher.ledgers() {
-        counts.add(&ledger);
-    }
     wire::State {
         instance: dispatcher.mark(),
         version: env!("CARGO_PKG_VERSION").into(),
         api: wire::API,
         uptime_ms: millis(now.saturating_duration_since(dispatcher.started())),
         mcp: mcp.to_string(),
-        auth: match dispatcher.config.load().auth {
-            Auth::None => wire::AuthMode::None,
-            Auth::Keys => wire::AuthMode::Keys,
-        },
+        auth: auth(dispatcher),
         draining: dispatcher.is_draining(),
-        totals: totals(&counts, lingering),
+        totals: all_totals(dispatcher, lingering),
         upstreams,
     }
+}
+
+/// How callers prove who they are.
+pub fn auth(dispatcher: &Dispatcher) -> wire::AuthMode {
+    match dispatcher.config.load().auth {
+        Auth::None => wire::AuthMode::None,
+        Auth::Keys => wire::AuthMode::Keys,
+    }
+}
+
+/// The ledger over all upstreams; `lingering` is counted by who has the upstreams' figures.
+pub fn all_totals(dispatcher: &Dispatcher, lingering: u64) -> wire::Totals {
+    let mut counts = Counts::default();
+    for (_, ledger) in dispatcher.ledgers() {
+        counts.add(&ledger);
+    }
+    totals(&counts, lingering)
+}
+
+/// How the calls of a ledger ended; endings that did not occur are left out.
+pub fn outcomes(counts: &Counts) -> Vec<wire::OutcomeCount> {
+    let occurred = counts.outcomes.iter().enumerate().filter(|(_, calls)| **calls > 0);
+    occurred
+        .map(|(index, calls)| {
+            let (outcome, reason) = Outcome::labels(index);
+            wire::OutcomeCount {
+                outcome: outcome.into(),
+                reason: (!reason.is_empty()).then(|| reason.into()),
+                calls: *calls,
+            }
+        })
+        .collect()
 }
 
 /// One upstream.
 pub fn upstream(upstream: &Upstream) -> wire::Upstream {
     let status = upstream.status();
-    let report = upstream.report();
+    let report = upstream.brief();
     let shared = upstream.shared();
     let config = shared.config.load();
     let counts = shared.ledger.read();
@@ -82,6 +107,29 @@ pub fn upstream(upstream: &Upstream) -> wire::Upstream {
         fault: status.fault.map(|brief| report.fault.unwrap_or_else(|| brief.to_string())),
         retry_in_ms: status.retry_in.map(millis),
         pids: report.pids,
+    }
+}
+
+/// One caller.
+pub fn caller(caller: &Caller, now: Instant) -> wire::Caller {
+    let counts = caller.figures.read();
+    let rights = caller.config.load();
+    wire::Caller {
+        name: caller.name.to_string(),
+        identity: caller.identity.into(),
+        client: caller.client().map(|client| client.to_string()),
+        queued: counts.queued,
+        running: counts.running,
+        finished: counts.finished,
+        completed: counts.completed,
+        shed: counts.shed,
+        cancelled: counts.cancelled,
+        last_ms: caller.last_seen().map(|seen| millis(now.saturating_duration_since(seen))),
+        weight: rights.weight,
+        max_concurrent: rights.max_concurrent,
+        max_queued: rights.max_queued,
+        rate_per_second: rights.rate.map(|rate| rate.per_second),
+        max_priority: (rights.max_priority != Lane::High).then(|| lane(rights.max_priority)),
     }
 }
 
@@ -189,14 +237,6 @@ fn lane(lane: Lane) -> wire::Lane {
 }
 
 fn totals(counts: &Counts, lingering: u64) -> wire::Totals {
-    let outcomes = counts.outcomes.iter().enumerate().filter(|(_, calls)| **calls > 0).map(|(index, calls)| {
-        let (outcome, reason) = Outcome::labels(index);
-        wire::OutcomeCount {
-            outcome: outcome.into(),
-            reason: (!reason.is_empty()).then(|| reason.into()),
-            calls: *calls,
-        }
-    });
     wire::Totals {
         offered: counts.offered,
         submitted: counts.submitted,
@@ -205,6 +245,6 @@ fn totals(counts: &Counts, lingering: u64) -> wire::Totals {
         lingering,
         finished: counts.finished(),
         unaccounted: counts.unaccounted(),
-        outcomes: outcomes.collect(),
+        outcomes: outcomes(counts),
     }
 }

@@ -18,7 +18,9 @@ pub mod transport;
 
 pub use connection::{Connection, Run, RunId};
 pub use gates::Gates;
-pub use handle::{Edited, List, ListItem, ListKind, Page, Row, RowState, Status, Unavailable, Upstream, UpstreamState};
+pub use handle::{
+    Edited, List, ListItem, ListKind, Page, Print, Row, RowState, Status, Unavailable, Upstream, UpstreamState,
+};
 pub use shared::UpstreamShared;
 pub use supervisor::Supervisor;
 

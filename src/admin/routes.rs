@@ -1,8 +1,8 @@
 //! The routes of the admin API. Each handler reads, or does one thing, and answers at once.
 
-use super::Admin;
 use super::fault::Refusal;
 use super::list::{self, Cursor, Filter};
+use super::{Admin, stream, who};
 use crate::call::{CallId, CallRef};
 use crate::dispatcher::{CancelAnswer, Found};
 use crate::outcome::CancelledBy;
@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn router(admin: Arc<Admin>) -> Router {
     Router::new()
         .route("/v1/state", get(state))
+        .route("/v1/stream", get(stream::stream))
         .route("/v1/calls", get(calls))
         .route("/v1/calls/{id}", get(call))
         .route("/v1/calls/{id}/cancel", post(cancel))
@@ -34,6 +35,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/readyz", get(readyz))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(axum::middleware::from_fn_with_state(admin.clone(), who::guard))
         .with_state(admin)
 }
 

@@ -10,13 +10,16 @@
 //! which the ledger moves too, so that ticket and ledger never disagree. The slot that a running call
 //! holds is a separate thing: finishing a ticket frees no slot.
 
+use super::steps::{Steps, What};
+use crate::caller::CallerFigures;
 use crate::ledger::{Ledger, Stage};
 use crate::outcome::{Outcome, Refusal};
 use crate::sync::{AtomicU8, Mutex};
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::task::{Context, Poll, Waker};
 use tokio::time::Instant;
 
@@ -56,6 +59,9 @@ pub enum Answer {
 pub struct Ticket {
     state: AtomicU8,
     inner: Mutex<Inner>,
+    caller: Arc<CallerFigures>,
+    /// Its server was told that it is over.
+    asked_to_stop: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -63,17 +69,27 @@ struct Inner {
     /// Where the call is counted. It moves once at most, while the call is submitted (rule R6).
     ledger: Arc<Ledger>,
     ending: Option<Arc<Ending>>,
+    queued: Option<Instant>,
     started: Option<Instant>,
+    /// What happened to it besides, if anything did.
+    steps: Option<Arc<Steps>>,
     caller: Option<Waker>,
     worker: Option<Waker>,
 }
 
 impl Ticket {
-    /// A new call, offered and submitted in `ledger` from this moment.
-    pub fn new(ledger: Arc<Ledger>) -> Self {
+    /// A new call, offered and submitted in `ledger` and in its caller's figures from this moment.
+    pub fn new(ledger: Arc<Ledger>, caller: Arc<CallerFigures>) -> Self {
         ledger.offered();
-        let inner = Inner { ledger, ending: None, started: None, caller: None, worker: None };
-        Ticket { state: AtomicU8::new(SUBMITTED), inner: Mutex::new(inner) }
+        caller.offered();
+        let inner =
+            Inner { ledger, ending: None, queued: None, started: None, steps: None, caller: None, worker: None };
+        Ticket {
+            state: AtomicU8::new(SUBMITTED),
+            inner: Mutex::new(inner),
+            caller,
+            asked_to_stop: AtomicBool::new(false),
+        }
     }
 
     pub fn state(&self) -> State {
@@ -105,12 +121,41 @@ impl Ticket {
         true
     }
 
+    /// When the call was put into its queue first, if it was.
+    pub fn queued(&self) -> Option<Instant> {
+        self.inner.lock().queued
+    }
+
+    /// Writes down a step of the call's life, before or after its end.
+    pub fn note(&self, at: Instant, what: What, detail: &str) {
+        if what == What::AskedToStop {
+            self.asked_to_stop.store(true, Relaxed);
+        }
+        self.shared_steps().put(at, what, detail);
+    }
+
+    /// The steps that were written down, if any were.
+    pub fn steps(&self) -> Option<Arc<Steps>> {
+        self.inner.lock().steps.clone()
+    }
+
+    /// The list of steps, which goes on growing with the call.
+    pub(crate) fn shared_steps(&self) -> Arc<Steps> {
+        self.inner.lock().steps.get_or_insert_default().clone()
+    }
+
+    /// Whether the server was asked to stop the call.
+    pub(crate) fn asked_to_stop(&self) -> bool {
+        self.asked_to_stop.load(Relaxed)
+    }
+
     /// `submitted -> queued`. False if the call has finished meanwhile.
     #[must_use]
-    pub fn queue(&self) -> bool {
-        let inner = self.inner.lock();
+    pub fn queue(&self, now: Instant) -> bool {
+        let mut inner = self.inner.lock();
         let moved = self.exchange(SUBMITTED, QUEUED);
         if moved {
+            inner.queued = Some(now);
             inner.ledger.moved(Stage::Submitted, Stage::Queued);
         }
         moved
@@ -130,6 +175,7 @@ impl Ticket {
         };
         inner.started = Some(now);
         inner.ledger.moved(from, Stage::Running);
+        self.caller.started();
         true
     }
 
@@ -142,6 +188,9 @@ impl Ticket {
             inner.started = None;
             inner.worker = None;
             inner.ledger.moved(Stage::Running, Stage::Queued);
+            self.caller.handed_back();
+            let steps = inner.steps.get_or_insert_default();
+            steps.put(Instant::now(), What::HandedBack, "nothing of it had been sent");
         }
         moved
     }
@@ -194,6 +243,7 @@ impl Ticket {
         let ending = Arc::new(ending);
         self.state.swap(FINISHED, AcqRel);
         inner.ledger.finished(stage, ending.outcome);
+        self.caller.finished(stage, ending.outcome);
         inner.ending = Some(ending.clone());
         (ending, [inner.caller.take(), inner.worker.take()])
     }
@@ -240,7 +290,9 @@ impl Drop for Ticket {
             State::Running => Stage::Running,
             State::Finished => return,
         };
-        self.inner.get_mut().ledger.finished(stage, Outcome::Lost { sent: stage == Stage::Running });
+        let outcome = Outcome::Lost { sent: stage == Stage::Running };
+        self.inner.get_mut().ledger.finished(stage, outcome);
+        self.caller.finished(stage, outcome);
     }
 }
 

@@ -75,6 +75,15 @@ impl Callers {
         table.by_key_id.get(id)?.iter().find(|(known, _)| key::same(known, &hash)).map(|(_, caller)| caller.clone())
     }
 
+    /// Shows all callers in no order, the one without identity among them.
+    pub fn each(&self, mut show: impl FnMut(&Arc<Caller>)) {
+        let table = self.table.load();
+        table.by_name.values().for_each(&mut show);
+        if !table.by_name.contains_key(ANONYMOUS) {
+            show(&self.anonymous);
+        }
+    }
+
     pub fn by_name(&self, name: &str) -> Option<Arc<Caller>> {
         if name == ANONYMOUS {
             return Some(self.anonymous.clone());

@@ -2,6 +2,7 @@
 
 use super::history::{History, Record};
 use crate::call::{Call, CallId, Ending, OnFinish};
+use crate::events::EventLog;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,6 +55,7 @@ impl Live {
 pub struct Books {
     pub live: Live,
     pub history: History,
+    pub events: Arc<EventLog>,
 }
 
 impl OnFinish for Books {
@@ -61,6 +63,7 @@ impl OnFinish for Books {
         // History first, so that a call is always found in one of the two.
         self.history.put(Record::of(call, ending));
         self.live.remove(call.id);
+        self.events.ended(call, ending.outcome, ending.at);
         let (queued, running) = call.times(ending.at);
         let event = |message: &str| {
             tracing::debug!(

@@ -8,6 +8,7 @@
 pub(super) mod control;
 mod door;
 mod endings;
+mod tell;
 mod turn;
 
 use super::connection::{Connection, RunId};
@@ -19,6 +20,7 @@ use crate::call::Call;
 use crate::caller::CallerId;
 use crate::config::{Start, Target, UpstreamConfig};
 use door::Doorkeeper;
+use forebay_wire::Level;
 use kameo::actor::{Actor, ActorRef, WeakActorRef};
 use kameo::error::{ActorStopReason, PanicError};
 use kameo::mailbox::{MailboxReceiver, Signal};
@@ -121,6 +123,9 @@ impl Actor for UpstreamActor {
         let mut awake = !matches!(shared.link.borrow().state, LinkState::Asleep);
         if incarnation > 1 {
             shared.figures.restarts.fetch_add(1, Relaxed);
+            shared.log(Level::Error, "actor.restarted", || {
+                format!("the actor of {} failed and was restarted; the calls that it held ended lost", shared.name)
+            });
             // What the former life was told is void; its runs are at the server still, so the connection goes
             // down before anything is dispatched (rule R2).
             while shared.link_events.pop().is_some() {}

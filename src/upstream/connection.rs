@@ -61,6 +61,11 @@ pub trait Connection: Send + Sync + 'static {
     /// Figures for status: process ids, the last lines of stderr, restarts.
     fn report(&self) -> Report;
 
+    /// The report without the lines of stderr, for who looks often.
+    fn brief(&self) -> Report {
+        self.report()
+    }
+
     /// Ends it for good: stdin closed, TERM, KILL of the group; connections closed. Bounded.
     fn close(&self) -> BoxFuture<'static, ()>;
 }

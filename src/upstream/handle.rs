@@ -89,6 +89,19 @@ pub struct Status {
     pub refused: u64,
 }
 
+/// See [`Upstream::print`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Print {
+    turns: u64,
+    /// When the oldest queued call arrived.
+    pub oldest: u64,
+    offered: u64,
+    config: usize,
+    restarts: u64,
+    switch: u64,
+    link: (u8, u64),
+}
+
 /// One row of a listing, in lane, ring, FIFO order after the running ones (rule R18).
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -317,6 +330,40 @@ impl Upstream {
     /// Pids, restarts, stderr.
     pub fn report(&self) -> Report {
         self.connection.report()
+    }
+
+    /// The report without the lines of stderr, for who looks often.
+    pub fn brief(&self) -> Report {
+        self.connection.brief()
+    }
+
+    /// Numbers that differ once anything that [`Upstream::status`] tells has changed by anything but the passing
+    /// of time. Cheap: no lock of the actor's, no allocation.
+    pub fn print(&self) -> Print {
+        let shared = &self.shared;
+        let figures = &shared.figures;
+        let link = {
+            let link = shared.link.borrow();
+            match &link.state {
+                LinkState::Asleep => (0, 0),
+                LinkState::Starting => (1, 0),
+                LinkState::Up { processes } => (2, u64::from(*processes)),
+                LinkState::Down { fault, retry_at } => (3, shared.micros(*retry_at) ^ fault.as_ptr() as u64),
+                LinkState::Final { fault } => (4, fault.as_ptr() as u64),
+            }
+        };
+        let switch = u64::from(shared.switch() as u8)
+            | u64::from(shared.failed.load(Relaxed)) << 8
+            | u64::from(shared.is_closed()) << 9;
+        Print {
+            turns: figures.turns.load(Relaxed),
+            oldest: figures.oldest.load(Relaxed),
+            offered: shared.ledger.offered_so_far(),
+            config: Arc::as_ptr(&shared.config.load()) as usize,
+            restarts: figures.restarts.load(Relaxed),
+            switch,
+            link,
+        }
     }
 
     /// Lives of the actor after its first.

@@ -1,8 +1,8 @@
 //! Whether an upstream has been saturated for a while: its queue at or over 80 % of its size, or refusals,
 //! for 30 s. Atomics only, written by the actor and the submitters, read by whoever asks for the status.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const FOR: u64 = 30_000_000;
 /// Refusals further apart than this belong to different spells.
@@ -14,6 +14,8 @@ pub(crate) struct Saturation {
     full_since: AtomicU64,
     refusing_since: AtomicU64,
     refused_last: AtomicU64,
+    /// As it was last told.
+    told: AtomicBool,
 }
 
 impl Saturation {
@@ -33,6 +35,15 @@ impl Saturation {
         if last == 0 || now.saturating_sub(last) > SPELL_GAP {
             self.refusing_since.store(now, Relaxed);
         }
+    }
+
+    /// Whether it has come or gone since this was last asked; asked by the actor alone.
+    pub(crate) fn turned(&self, now: u64) -> Option<bool> {
+        let on = self.is_on(now);
+        (self.told.load(Relaxed) != on).then(|| {
+            self.told.store(on, Relaxed);
+            on
+        })
     }
 
     pub(crate) fn is_on(&self, now: u64) -> bool {
@@ -56,6 +67,7 @@ mod tests {
         saturation.depth(80, 100, S);
         assert!(!saturation.is_on(30 * S));
         assert!(saturation.is_on(31 * S));
+        assert_eq!((saturation.turned(31 * S), saturation.turned(31 * S)), (Some(true), None));
         saturation.depth(79, 100, 32 * S);
         assert!(!saturation.is_on(33 * S));
         saturation.depth(0, 0, 34 * S);

@@ -10,15 +10,17 @@ use super::lists::Lists;
 use super::saturation::Saturation;
 use crate::call::Call;
 use crate::config::{Start, UpstreamConfig};
+use crate::events::{Draft, EventLog};
 use crate::ledger::Ledger;
 use crate::outcome::{Outcome, Reason, Refusal, Scope};
 use arc_swap::ArcSwap;
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use forebay_wire::Level;
 use kameo::actor::ActorRef;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -69,6 +71,8 @@ pub struct UpstreamShared {
     pub(crate) latency: Mutex<Latency>,
     pub(crate) saturation: Saturation,
     pub(crate) lists: Lists,
+    /// Where what happens is told; set once, when the daemon takes the upstream in.
+    events: OnceLock<Arc<EventLog>>,
     origin: Instant,
 }
 
@@ -130,9 +134,22 @@ impl UpstreamShared {
             latency: Mutex::new(Latency::new(now)),
             saturation: Saturation::default(),
             lists: Lists::default(),
+            events: OnceLock::new(),
             origin: now,
             config: ArcSwap::new(config),
         })
+    }
+
+    /// From now on, what happens here is told to `events`.
+    pub fn log_to(&self, events: &Arc<EventLog>) {
+        let _ = self.events.set(events.clone());
+    }
+
+    /// Tells what happened; for what is rare.
+    pub(crate) fn log(&self, level: Level, kind: &'static str, text: impl FnOnce() -> String) {
+        if let Some(events) = self.events.get() {
+            events.tell(Draft::new(level, kind, text()).upstream(&self.name));
+        }
     }
 
     /// A slot came back.
@@ -283,6 +300,9 @@ impl UpstreamShared {
     pub(crate) fn ran_dry(&self) {
         let dry = self.switch.compare_exchange(Switch::Draining as u8, Switch::Drained as u8, SeqCst, SeqCst);
         if dry.is_ok() {
+            self.log(Level::Info, "upstream.drained", || {
+                format!("{} has run dry; it refuses until it is resumed", self.name)
+            });
             self.dry.notify_waiters();
         }
     }

@@ -140,6 +140,10 @@ impl Actor for Root {
         }
         tracing::error!(upstream = %shared.name, rest_ms = jittered.as_millis() as u64,
             "the upstream's actor failed beyond its restart limit and is started anew after a rest");
+        shared.log(forebay_wire::Level::Error, "actor.failed", || {
+            let (name, rest) = (&shared.name, jittered.as_secs_f64());
+            format!("the actor of {name} keeps failing; its calls are refused, and it is started anew in {rest:.1} s")
+        });
         if let Some(me) = self.me.upgrade() {
             let adopt = Adopt { recipe: child.recipe, rest: (rest * 2).min(LONGEST_REST) };
             while self.rests.try_join_next().is_some() {}

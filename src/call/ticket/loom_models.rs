@@ -30,7 +30,7 @@ fn cancel(ticket: &Ticket) -> bool {
 
 /// As the actor and its worker do it. Whether the server saw the call, and whether its answer counted.
 fn work(ticket: &Ticket) -> (bool, bool) {
-    if ticket.state() == State::Finished || !ticket.queue() {
+    if ticket.state() == State::Finished || !ticket.queue(Instant::now()) {
         return (false, false);
     }
     if !ticket.start(Instant::now()) {
@@ -43,7 +43,7 @@ fn work(ticket: &Ticket) -> (bool, bool) {
 fn r01_a_cancel_a_worker_and_a_claim_end_a_ticket_once() {
     model(|| {
         let ledger = Arc::new(Ledger::default());
-        let ticket = Arc::new(Ticket::new(ledger.clone()));
+        let ticket = Arc::new(Ticket::new(ledger.clone(), Arc::default()));
         let canceller = thread::spawn({
             let ticket = ticket.clone();
             move || cancel(&ticket)
@@ -68,7 +68,7 @@ fn r01_a_cancel_a_worker_and_a_claim_end_a_ticket_once() {
 #[test]
 fn r01_the_face_is_woken_whoever_ends_the_call() {
     model(|| {
-        let ticket = Arc::new(Ticket::new(Arc::default()));
+        let ticket = Arc::new(Ticket::new(Arc::default(), Arc::default()));
         let canceller = thread::spawn({
             let ticket = ticket.clone();
             move || cancel(&ticket)
@@ -87,7 +87,7 @@ fn r01_the_face_is_woken_whoever_ends_the_call() {
 #[test]
 fn r01_a_worker_that_waits_is_told_of_a_cancel() {
     model(|| {
-        let ticket = Arc::new(Ticket::new(Arc::default()));
+        let ticket = Arc::new(Ticket::new(Arc::default(), Arc::default()));
         assert!(ticket.start(Instant::now()));
         let canceller = thread::spawn({
             let ticket = ticket.clone();
@@ -102,7 +102,7 @@ fn r01_a_worker_that_waits_is_told_of_a_cancel() {
 fn r05_a_hand_back_and_a_cancel_leave_nothing_running() {
     model(|| {
         let ledger = Arc::new(Ledger::default());
-        let ticket = Arc::new(Ticket::new(ledger.clone()));
+        let ticket = Arc::new(Ticket::new(ledger.clone(), Arc::default()));
         assert!(ticket.start(Instant::now()));
         let canceller = thread::spawn({
             let ticket = ticket.clone();
@@ -125,7 +125,7 @@ fn r01_a_ticket_dropped_by_all_still_counts_once() {
     model(|| {
         let ledger = Arc::new(Ledger::default());
         let drops = Arc::new(AtomicU32::new(0));
-        let ticket = Arc::new(Ticket::new(ledger.clone()));
+        let ticket = Arc::new(Ticket::new(ledger.clone(), Arc::default()));
         let worker = thread::spawn({
             let (ticket, drops) = (ticket.clone(), drops.clone());
             move || {

@@ -5,7 +5,7 @@
 
 use super::UpstreamActor;
 use super::turn::SLICE;
-use crate::call::Call;
+use crate::call::{Call, What};
 use crate::caller::Lane;
 use crate::upstream::handle::{Edited, Page, Row};
 use crate::upstream::link::LinkState;
@@ -150,6 +150,17 @@ impl UpstreamActor {
         if !self.holds(id, &edit.call) {
             return Edited::Unknown;
         }
+        let edited = self.edit_entry(id, edit);
+        if edited == Edited::Changed {
+            let lane = edit.lane.map(|lane| format!("priority {}", lane.name()));
+            let wait = edit.extend.map(|by| format!("deadline +{} s", by.as_secs_f64()));
+            let detail: Vec<_> = lane.into_iter().chain(wait).collect();
+            edit.call.ticket.note(self.clock, What::Edited, &detail.join(", "));
+        }
+        edited
+    }
+
+    fn edit_entry(&mut self, id: EntryId, edit: &Edit) -> Edited {
         if let Some(lane) = edit.lane {
             match self.core.set_lane(id, lane) {
                 Edited::Changed => edit.call.set_lane(lane),

@@ -3,7 +3,7 @@
 
 use super::UpstreamActor;
 use super::turn::SLICE;
-use crate::call::Call;
+use crate::call::{Call, What};
 use crate::config::AfterCancel;
 use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Reason, Refusal, Scope, TimedOutBy};
 use crate::upstream::RowState;
@@ -77,6 +77,7 @@ impl UpstreamActor {
         let started = flight.as_ref().map_or(self.clock, |flight| flight.started);
         if let Some(call) = self.core.complete(id, self.clock.saturating_duration_since(started)) {
             call.entry.store(0, Relaxed);
+            call.ticket.note(self.clock, What::Released, "after cancel_grace; the server may still work on it");
             self.shared.figures.released.fetch_add(1, Relaxed);
         }
         // Before the next dispatch, so that the connection's count of what it holds is never above ours.

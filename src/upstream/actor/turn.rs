@@ -2,7 +2,7 @@
 //! dispatch; at most 256 newcomers; dispatch. No step waits.
 
 use super::{Flight, UpstreamActor, tool_of};
-use crate::call::{Call, State};
+use crate::call::{Call, State, What};
 use crate::outcome::{Outcome, Reason, Scope};
 use crate::upstream::connection::{Completion, How, LinkEvent, Run, RunId, StopReason};
 use crate::upstream::link::{Effect, LinkState};
@@ -128,6 +128,13 @@ impl UpstreamActor {
         let flight = self.take_flight(id);
         if let Some(call) = self.core.complete(id, completion.slot_time) {
             call.entry.store(0, Relaxed);
+            if call.ticket.asked_to_stop() {
+                let how = match completion.how {
+                    How::Answered | How::Busy => "the server ended it",
+                    How::Lost | How::Unsent(_) | How::Dropped => "its connection ended",
+                };
+                call.ticket.note(self.clock, What::Released, how);
+            }
             match call.ticket.ending().map(|ending| ending.outcome) {
                 // How long the server takes: what was cancelled or broke off says nothing of that.
                 Some(Outcome::Completed { .. }) => self.shared.latency.lock().add(completion.slot_time, self.clock),
@@ -203,12 +210,16 @@ impl UpstreamActor {
         };
         let until = self.lingers_until(call);
         if self.core.linger(id, until) {
+            call.ticket.note(self.clock, What::AskedToStop, why.text());
             self.connection.stop(RunId { incarnation: self.incarnation, entry: id.0 }, why);
         }
     }
 
     fn link_event(&mut self, event: LinkEvent) {
-        match self.link.apply(event, self.clock) {
+        let fault = self.link.fault().cloned();
+        let effect = self.link.apply(event, self.clock);
+        self.tell_link(effect, fault.as_ref());
+        match effect {
             Effect::Nothing | Effect::Rest => {}
             Effect::CameUp => {
                 self.giving_up = false;
@@ -307,7 +318,7 @@ impl UpstreamActor {
         }
         let Some(call) = self.in_hand.take() else { return };
         call.entry.store(id.0, Relaxed);
-        if !call.ticket.queue() {
+        if !call.ticket.queue(self.clock) {
             // Ended between the look above and now: its place is free again at once.
             let _ = self.core.withdraw(id);
             call.entry.store(0, Relaxed);
@@ -325,6 +336,7 @@ impl UpstreamActor {
         out.limit.store(if unlimited { 0 } else { self.limit() }, Relaxed);
         self.publish_oldest(figures.queued);
         self.shared.saturation.depth(figures.queued, figures.queue_size, self.now.0);
+        self.tell_saturation();
         let busy = figures.running + figures.lingering + figures.queued > 0;
         if !busy && self.shared.switch() == Switch::Draining && !self.shared.has_submits() {
             self.shared.ran_dry();

@@ -180,6 +180,10 @@ impl Connection for Stdio {
     }
 
     fn report(&self) -> Report {
+        Report { stderr: self.inner.stderr.lines(), ..self.brief() }
+    }
+
+    fn brief(&self) -> Report {
         let config = self.inner.shared.config.load();
         let target = match &config.target {
             Target::Stdio(target) => Some(target),
@@ -190,7 +194,7 @@ impl Connection for Stdio {
             pids: pool.members.iter().filter_map(|member| member.pid).collect(),
             fault: pool.fault.as_ref().map(|fault| fault.told(&self.inner.stderr.of(&fault.stderr), target)),
             restarts: self.inner.restarts.load(Relaxed),
-            stderr: self.inner.stderr.lines(),
+            stderr: Vec::new(),
             noise: self.inner.noise.load(Relaxed),
             late: self.inner.late.load(Relaxed),
         }

@@ -19,6 +19,7 @@ use crate::protocol::version::Era;
 use crate::upstream::connection::{AskError, LinkEvent, Run, ServerInfo};
 use crate::upstream::shared::UpstreamShared;
 use bytes::Bytes;
+use forebay_wire::Level;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -322,6 +323,15 @@ impl Inner {
             tracing::info!(upstream = %self.shared.name, fault = %fault.detail(), ?delay, "child ended");
             let stderr = member.stderr_from..u64::MAX;
             pool.fault = (!fault.ordered).then(|| LastFault { detail: fault.detail().to_owned(), stderr });
+            let level = if fault.ordered { Level::Info } else { Level::Warn };
+            self.shared.log(level, "upstream.exit", || {
+                format!(
+                    "a process of {} ended: {}; the next is started in {:.1} s",
+                    self.shared.name,
+                    fault.detail(),
+                    delay.as_secs_f64()
+                )
+            });
             pool.announce_end(&self.shared, fault, delay);
         }
     }
