@@ -144,7 +144,7 @@ impl EventLog {
 
     /// A call ended otherwise than by its upstream's answer. What operators cancel is told by whom they asked.
     pub fn ended(&self, call: &Call, outcome: Outcome, now: Instant) {
-        self.sum(&call.caller.name, call.caller.id, &call.upstream, &call.target, call.id, outcome, now);
+        self.sum(&call.caller.name, call.caller.id, call.upstream(), call.target(), call.id, outcome, now);
     }
 
     /// As [`EventLog::ended`], for what was refused before there was a call.

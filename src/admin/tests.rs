@@ -182,6 +182,7 @@ async fn ask(
     (status, serde_json::from_slice(&body).unwrap())
 }
 
+#[expect(dead_code, reason = "for the routes to come")]
 fn typed<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).unwrap()
 }
