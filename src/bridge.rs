@@ -111,9 +111,9 @@ impl<L: Locate> Bridge<L> {
             self.renew(&used).await?;
             let renewed = self.session.lock().clone();
             let (reply, _open) = self.post(request.body.clone(), request, &renewed).await?;
-            return passed(reply, out).await;
+            return passed(reply, request, out).await;
         }
-        passed(reply, out).await
+        passed(reply, request, out).await
     }
 
     /// Passes on the answer to an `initialize`, and keeps what it agreed upon.
@@ -228,9 +228,26 @@ impl<L: Locate> Backend for Bridge<L> {
     }
 }
 
-/// Passes an answer on as it comes.
-async fn passed(reply: Response<Incoming>, out: &Out) -> Result<(), BridgeError> {
-    out.reply(reply, LONGEST).await.map_err(BridgeError::Lost)
+/// Passes an answer on as it comes. What was turned away before it was read, such as for a wrong key, is answered without
+/// an id: it is given the one that it answers.
+async fn passed(reply: Response<Incoming>, request: &Request, out: &Out) -> Result<(), BridgeError> {
+    let status = reply.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return out.reply(reply, LONGEST).await.map_err(BridgeError::Lost);
+    }
+    let body = whole(reply).await?;
+    let text = std::str::from_utf8(&body).unwrap_or_default();
+    let message = members(text).ok();
+    if message.as_ref().is_some_and(|message| message.get("id").is_some_and(|id| id != "null")) {
+        out.line(body.clone()).await;
+        return Ok(());
+    }
+    let error = message.and_then(|message| members(message.get("error")?).ok());
+    let code = error.as_ref().and_then(|error| error.get("code")?.parse().ok()).unwrap_or(error::INTERNAL_ERROR);
+    let words = error.and_then(|error| unquote(error.get("message")?).map(|words| words.into_owned()));
+    let words = words.unwrap_or_else(|| format!("the daemon answered HTTP {}", status.as_u16()));
+    out.error(&request.id_bytes(), code, &words).await;
+    Ok(())
 }
 
 async fn whole(reply: Response<Incoming>) -> Result<Bytes, BridgeError> {

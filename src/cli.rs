@@ -5,14 +5,21 @@
 
 mod bridge;
 mod call;
+mod callers;
 mod cancel;
 mod check;
+mod completions;
+mod config;
 mod daemon;
 mod demo;
+mod doctor;
+mod edit;
 mod error;
+mod events;
 mod global;
 mod health;
 mod key;
+mod man;
 pub mod out;
 mod ps;
 mod run;
@@ -20,6 +27,7 @@ mod serve;
 mod status;
 mod tui;
 mod upstream;
+mod why;
 
 pub use error::{CliError, Exit};
 pub use global::{ColorChoice, Global, Output};
@@ -35,7 +43,7 @@ const AFTER_HELP: &str = "\
 Environment:
   FOREBAY_ADMIN  as --admin, for the daemon and the commands alike
   FOREBAY_LOG    what `serve` logs, in place of -q and -v: such as debug or warn,forebay=trace
-  FOREBAY_KEY    the caller's key for `call`
+  FOREBAY_KEY    the caller's key for `call` and `bridge`
   FOREBAY_LISTEN_..., FOREBAY_GLOBAL_..., FOREBAY_DEFAULTS_...  settings over the config's
 
 Exit codes:
@@ -62,14 +70,26 @@ enum Command {
     Ps(ps::Args),
     /// Show the upstreams and how they stand
     Status(status::Args),
-    /// End calls by id, queued or running
+    /// Tell why a call waits or an upstream is full, and who holds the slots
+    Why(why::Args),
+    /// End calls, queued or running: by id, or all that a selector takes
     Cancel(cancel::Args),
     /// Steer one upstream
     Upstream(upstream::Args),
+    /// Change a queued call: its lane, the end of its wait
+    Edit(edit::Args),
+    /// Show who calls, what they hold, and their limits
+    Callers(callers::Args),
+    /// Show what has happened, and with -f what happens
+    Events(events::Args),
     /// Call a tool through its queue
     Call(call::Args),
     /// Check a config: every fault at once, with file, line, key and hint
     Check(check::Args),
+    /// The config in force with the origin of each value, and its JSON Schema
+    Config(config::Args),
+    /// Look for what is wrong around forebay: commands, sockets, ports, servers, zombies
+    Doctor(doctor::Args),
     /// Tell by the exit code whether the daemon is well: 0 healthy, 1 degraded, 4 unreachable
     Health(health::Args),
     /// Put a queue around one stdio server: a drop-in command for a client's JSON, no daemon
@@ -78,6 +98,10 @@ enum Command {
     Bridge(bridge::Args),
     /// Keys of callers
     Key(key::Args),
+    /// Completions for a shell, on standard output
+    Completions(completions::Args),
+    /// The manual pages
+    Man(man::Args),
     /// See it work with nothing to set up: demo servers, simulated callers, live queues, a table at the end
     Demo(demo::Args),
     /// One of the demo's own servers
@@ -135,19 +159,43 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<(), CliError> {
     let global = &cli.global;
-    match cli.command {
+    // What runs on, and a call, which has its deadline from the daemon, are not cut short.
+    let limit = match &cli.command {
+        Command::Serve(_) | Command::Run(_) | Command::Bridge(_) | Command::Demo(_) | Command::DemoServer(_) => None,
+        Command::Call(_) => None,
+        _ => global.timeout,
+    };
+    match limit {
+        None => dispatch(cli.command, global).await,
+        Some(limit) => tokio::time::timeout(limit, dispatch(cli.command, global)).await.unwrap_or_else(|_| {
+            let limit = crate::config::show_duration(Some(limit));
+            Err(CliError::new(Exit::TimedOut, format!("not done within {limit} (--timeout)")))
+        }),
+    }
+}
+
+async fn dispatch(command: Command, global: &Global) -> Result<(), CliError> {
+    match command {
         Command::Serve(args) => serve::run(args, global).await,
         Command::Tui(args) => tui::run(args, global).await,
         Command::Ps(args) => ps::run(args, global).await,
         Command::Status(args) => status::run(args, global).await,
+        Command::Why(args) => why::run(args, global).await,
         Command::Cancel(args) => cancel::run(args, global).await,
         Command::Upstream(args) => upstream::run(args, global).await,
+        Command::Edit(args) => edit::run(args, global).await,
+        Command::Callers(args) => callers::run(args, global).await,
+        Command::Events(args) => events::run(args, global).await,
         Command::Call(args) => call::run(args, global).await,
         Command::Check(args) => check::run(args, global).await,
+        Command::Config(args) => config::run(args, global).await,
+        Command::Doctor(args) => doctor::run(args, global).await,
         Command::Health(args) => health::run(args, global).await,
         Command::Run(args) => run::run(args, global).await,
         Command::Bridge(args) => bridge::run(args, global).await,
         Command::Key(args) => key::run(args, global).await,
+        Command::Completions(args) => completions::run(args, global).await,
+        Command::Man(args) => man::run(args, global).await,
         Command::Demo(args) => demo::run(args, global).await,
         Command::DemoServer(args) => demo::serve(args, global).await,
     }

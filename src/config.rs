@@ -8,9 +8,11 @@ mod check;
 mod env;
 mod fault;
 mod interpolate;
+mod json_schema;
 mod load;
 mod mcp;
 mod node;
+mod origin;
 mod place;
 mod read;
 pub mod schema;
@@ -23,7 +25,9 @@ mod variables;
 
 pub use env::{Env, LARGEST_FILE, ProcessEnv};
 pub use fault::{Faults, Finding, Place, Warning};
+pub use json_schema::schema as json_schema;
 pub use load::{Format, Source, load, parse};
+pub use origin::{Origin, Setting, settings};
 pub use place::{candidates, default_admin, parse_admin};
 pub use value::{parse_duration, parse_size, show_duration};
 
@@ -89,6 +93,8 @@ pub struct Global {
     pub overload_error_code: i64,
     pub overload_reply: OverloadReply,
     pub legacy_disconnect: LegacyDisconnect,
+    /// Callers have tools to see and end their own calls.
+    pub builtin_tools: bool,
 }
 
 /// The form in which a `tools/call` over MCP is refused.
@@ -333,6 +339,7 @@ impl Default for Global {
             overload_error_code: -31429,
             overload_reply: OverloadReply::ToolError,
             legacy_disconnect: LegacyDisconnect::DropQueued,
+            builtin_tools: false,
         }
     }
 }

@@ -8,6 +8,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod body;
+pub(crate) mod builtin;
 pub(crate) mod calls;
 pub(crate) mod era;
 pub(crate) mod face;

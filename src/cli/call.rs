@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// Largest answer, and largest arguments.
@@ -30,9 +29,6 @@ pub(super) struct Args {
     /// The lane to wait in
     #[arg(long, value_name = "LANE", value_parser = ["high", "normal", "low"])]
     pub(super) priority: Option<String>,
-    /// Longest time for waiting and running together, such as 30s
-    #[arg(long, value_name = "TIME", value_parser = crate::config::parse_duration)]
-    pub(super) timeout: Option<Duration>,
     /// The key of the caller to call as; better in the variable, where no list of processes shows it
     #[arg(long, value_name = "KEY", env = "FOREBAY_KEY", hide_env_values = true)]
     pub(super) key: Option<String>,
@@ -71,7 +67,7 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
         arguments: &arguments,
         priority: args.priority.as_deref(),
         // Rounded up: 0 would be refused.
-        timeout_ms: args.timeout.map(|timeout| (timeout.as_millis() as u64).max(1)),
+        timeout_ms: global.timeout.map(|timeout| (timeout.as_millis() as u64).max(1)),
     };
     let body =
         serde_json::to_vec(&body).map_err(|fault| CliError::failed(format!("cannot write the call: {fault}")))?;

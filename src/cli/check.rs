@@ -43,7 +43,7 @@ pub(super) fn load(source: &Source, global: &Global) -> Result<Config, CliError>
 }
 
 /// Tells all faults, and gives the error to end with.
-fn refused(faults: &config::Faults, global: &Global) -> CliError {
+pub(super) fn refused(faults: &config::Faults, global: &Global) -> CliError {
     if !global.json() {
         let color = global.color_on_stderr();
         for fault in faults {
@@ -70,7 +70,7 @@ fn refused(faults: &config::Faults, global: &Global) -> CliError {
 }
 
 /// Tells warnings, unless `--quiet`.
-fn tell_warnings(warnings: &[Finding], global: &Global) {
+pub(super) fn tell_warnings(warnings: &[Finding], global: &Global) {
     if global.quiet {
         return;
     }

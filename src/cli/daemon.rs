@@ -1,12 +1,71 @@
 //! How the commands reach the daemon, and what its refusals mean for their exit codes.
 
-use super::{CliError, Exit, Global};
-use forebay_tui::client::{Client, ClientError};
+use super::{CliError, Exit, Global, out};
+use bytes::Bytes;
+use forebay_tui::client::{Client, ClientError, escaped, read};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::io::ErrorKind;
 
 /// The client of the daemon that this command talks to.
 pub(super) fn client(global: &Global) -> Result<Client, CliError> {
-    Ok(Client::new(global.admin_socket()?))
+    Ok(Client::new(global.admin_socket()?).acting_as("cli"))
+}
+
+/// A body to be sent.
+pub(super) fn body(value: &impl Serialize) -> Result<Bytes, CliError> {
+    let body = serde_json::to_vec(value);
+    body.map(Bytes::from).map_err(|fault| CliError::failed(format!("cannot write as JSON: {fault}")))
+}
+
+/// A part of a listing. Its entries are kept as they came, so that what a newer daemon adds is printed too.
+#[derive(Deserialize)]
+struct Page {
+    next: Option<String>,
+    #[serde(default)]
+    missing: Vec<String>,
+    #[serde(flatten)]
+    rest: HashMap<String, Box<RawValue>>,
+}
+
+/// All entries of a listing, over all of its pages. `path` has a query; `member` is where the entries stand.
+pub(super) async fn pages(
+    client: &Client,
+    path: &str,
+    member: &str,
+    global: &Global,
+) -> Result<Vec<Box<RawValue>>, CliError> {
+    let (mut entries, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let part = cursor.as_ref().map_or(String::new(), |cursor| format!("&cursor={}", escaped(cursor)));
+        let page: Page = read(&client.get(&format!("{path}{part}")).await?)?;
+        if let Some(found) = page.rest.get(member) {
+            entries.extend(read::<Vec<Box<RawValue>>>(found.get().as_bytes())?);
+        }
+        for upstream in &page.missing {
+            out::note(
+                &format!("upstream {} does not answer: its calls are missing here", out::clean(upstream)),
+                global,
+            );
+        }
+        match page.next {
+            // A cursor that does not move would never end.
+            Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
+            _ => return Ok(entries),
+        }
+    }
+}
+
+/// One entry a line, so that the output can be read and cut by lines; still one JSON array.
+pub(super) fn array(entries: &[Box<RawValue>]) -> String {
+    let mut text = String::from("[");
+    for (at, entry) in entries.iter().enumerate() {
+        text.push_str(if at == 0 { "" } else { ",\n" });
+        text.push_str(entry.get());
+    }
+    text.push_str("]\n");
+    text
 }
 
 impl From<ClientError> for CliError {
@@ -31,14 +90,26 @@ impl From<ClientError> for CliError {
                     (401 | 403, _) => Exit::NotAllowed,
                     _ => Exit::Failed,
                 };
-                let error = CliError::new(code, super::out::clean(&message));
+                let error = CliError::new(code, out::clean(&message));
                 match fault.hint {
-                    Some(hint) => error.hint(super::out::clean(&hint)),
+                    Some(hint) => error.hint(out::clean(&hint)),
                     None => error,
                 }
             }
-            ClientError::Malformed(_) => CliError::failed(super::out::clean(&message))
+            ClientError::Malformed(_) => CliError::failed(out::clean(&message))
                 .hint("does something else listen on that socket, or a daemon of another version?"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_has_one_entry_a_line() {
+        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
+        assert_eq!(array(&[]), "[]\n");
+        assert_eq!(array(&[raw(r#"{"a":1}"#), raw(r#"{"b":2}"#)]), "[{\"a\":1},\n{\"b\":2}]\n");
     }
 }

@@ -5,6 +5,7 @@ use crate::config;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -19,6 +20,12 @@ pub struct Global {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
     pub color: ColorChoice,
+    /// Longest time that the command may take, such as 10s; for `call`, the call's own deadline [default: none]
+    #[arg(long, global = true, value_name = "TIME", value_parser = config::parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Never ask anything
+    #[arg(long, global = true)]
+    pub no_input: bool,
     /// Say nothing but results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,

@@ -2,13 +2,18 @@
 
 use super::out::{self, Paint, Table};
 use super::{CliError, Global, daemon};
-use forebay_tui::client::{escaped, read};
+use forebay_tui::client::{Client, escaped, read};
 use forebay_tui::text::time;
 use forebay_wire::{Call, CallState, Lane};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::time::Duration;
+
+/// How often `--watch` looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Rows that are drawn on a terminal whose height is not known.
+const SOME_ROWS: usize = 40;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -27,54 +32,70 @@ pub(super) struct Args {
     /// Only calls that are older than this, such as 30s
     #[arg(long, value_name = "TIME", value_parser = crate::config::parse_duration)]
     pub(super) older_than: Option<Duration>,
-}
-
-/// A page whose calls are kept as they came, so that what a newer daemon adds is printed too.
-#[derive(Deserialize)]
-struct RawPage {
-    calls: Vec<Box<RawValue>>,
-    next: Option<String>,
-    #[serde(default)]
-    missing: Vec<String>,
+    /// Look every second until interrupted: drawn anew on a terminal, one JSON array a line with --output json
+    #[arg(short, long)]
+    pub(super) watch: bool,
 }
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
     let client = daemon::client(global)?;
-    let filter = args.query();
-    let mut calls = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let mut path = format!("/v1/calls?limit=1000{filter}");
-        if let Some(cursor) = &cursor {
-            let _ = write!(path, "&cursor={}", escaped(cursor));
-        }
-        let page: RawPage = read(&client.get(&path).await?)?;
-        calls.extend(page.calls);
-        for upstream in &page.missing {
-            out::note(
-                &format!("upstream {} does not answer: its calls are missing here", out::clean(upstream)),
-                global,
-            );
-        }
-        match page.next {
-            // A cursor that does not move would never end.
-            Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
-            _ => break,
-        }
+    let path = format!("/v1/calls?limit=1000{}", args.query());
+    if args.watch {
+        return watch(&client, &path, global).await;
     }
+    let calls = daemon::pages(&client, &path, "calls", global).await?;
     if global.json() {
-        return out::print(&array(&calls));
+        return out::print(&daemon::array(&calls));
     }
     if calls.is_empty() {
         out::note("no calls", global);
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATE", ">POS", "LANE", "CALLER", "UPSTREAM", "TOOL", ">AGE", ">LEFT"]);
-    for raw in &calls {
-        let call: Call = read(raw.get().as_bytes())?;
-        table.painted_row(row(&call));
+    out::print(&table(&known(&calls)?).render(global.color_on_stdout()))
+}
+
+/// Ends with an error, or when nobody reads any more.
+async fn watch(client: &Client, path: &str, global: &Global) -> Result<(), CliError> {
+    let terminal = std::io::stdout().is_terminal() && !global.json();
+    loop {
+        let calls = daemon::pages(client, path, "calls", global).await?;
+        if global.json() {
+            out::line(daemon::array(&calls).replace(",\n", ",").trim_end())?;
+        } else {
+            let text = if calls.is_empty() {
+                "no calls\n".to_owned()
+            } else {
+                table(&known(&calls)?).render(global.color_on_stdout())
+            };
+            out::print(&if terminal { redrawn(&text, rows()) } else { format!("{text}\n") })?;
+        }
+        tokio::time::sleep(LOOK).await;
     }
-    out::print(&table.render(global.color_on_stdout()))
+}
+
+fn known(calls: &[Box<RawValue>]) -> Result<Vec<Call>, CliError> {
+    Ok(calls.iter().map(|raw| read(raw.get().as_bytes())).collect::<Result<_, _>>()?)
+}
+
+fn rows() -> usize {
+    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(SOME_ROWS, |size| usize::from(size.ws_row)).max(2)
+}
+
+/// The text over what was there, cut to the terminal's height so that it does not scroll.
+fn redrawn(text: &str, rows: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    // Home first, the rest of each line cleared, and all below: less flicker than clearing it all at once.
+    let mut drawn = String::from("\x1b[H");
+    let fits = lines.len() < rows;
+    let shown = if fits { lines.len() } else { rows - 2 };
+    for line in &lines[..shown] {
+        let _ = write!(drawn, "{line}\x1b[K\n");
+    }
+    if !fits {
+        let _ = write!(drawn, "... {} more\x1b[K\n", lines.len() - shown);
+    }
+    drawn.push_str("\x1b[J");
+    drawn
 }
 
 impl Args {
@@ -96,15 +117,22 @@ impl Args {
     }
 }
 
-/// One call a line, so that the output can be read and cut by lines; still one JSON array.
-fn array(calls: &[Box<RawValue>]) -> String {
-    let mut text = String::from("[");
-    for (at, call) in calls.iter().enumerate() {
-        text.push_str(if at == 0 { "" } else { ",\n" });
-        text.push_str(call.get());
+/// The calls as a table.
+pub(super) fn table(calls: &[Call]) -> Table {
+    let mut table = Table::new(&["ID", "STATE", ">POS", "LANE", "CALLER", "UPSTREAM", "TOOL", ">AGE", ">LEFT"]);
+    for call in calls {
+        table.painted_row(row(call));
     }
-    text.push_str("]\n");
-    text
+    table
+}
+
+pub(super) fn lane(lane: Lane) -> &'static str {
+    match lane {
+        Lane::High => "high",
+        Lane::Normal => "normal",
+        Lane::Low => "low",
+        Lane::Unknown => "?",
+    }
 }
 
 fn row(call: &Call) -> Vec<(String, Option<Paint>)> {
@@ -113,17 +141,11 @@ fn row(call: &Call) -> Vec<(String, Option<Paint>)> {
         CallState::Lingering => Some(Paint::Warn),
         CallState::Queued | CallState::Finished | CallState::Unknown => None,
     };
-    let lane = match call.lane {
-        Lane::High => "high",
-        Lane::Normal => "normal",
-        Lane::Low => "low",
-        Lane::Unknown => "?",
-    };
     vec![
         (call.id.clone(), None),
         (call.state.name().into(), tone),
         (call.position.map_or("-".into(), |position| position.to_string()), None),
-        (lane.into(), None),
+        (lane(call.lane).into(), None),
         (call.caller.clone(), None),
         (call.upstream.clone(), None),
         (call.tool.clone().unwrap_or_else(|| call.method.clone()), None),
@@ -138,7 +160,7 @@ mod tests {
 
     #[test]
     fn filters_are_escaped_and_no_filter_is_nothing() {
-        let mut args = Args { upstream: None, caller: None, tool: None, state: None, older_than: None };
+        let mut args = Args { upstream: None, caller: None, tool: None, state: None, older_than: None, watch: false };
         assert_eq!(args.query(), "");
         args.tool = Some("a&state=x".into());
         args.older_than = Some(Duration::from_millis(1500));
@@ -146,9 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn an_array_has_one_call_a_line() {
-        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
-        assert_eq!(array(&[]), "[]\n");
-        assert_eq!(array(&[raw(r#"{"a":1}"#), raw(r#"{"b":2}"#)]), "[{\"a\":1},\n{\"b\":2}]\n");
+    fn a_watch_never_scrolls_the_terminal() {
+        assert_eq!(redrawn("a\nb\n", 3), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        let cut = redrawn(&"x\n".repeat(50), 10);
+        assert_eq!(cut.matches('\n').count(), 9);
+        assert!(cut.contains("... 42 more"));
+        // The smallest terminal there is.
+        assert!(redrawn("a\nb\nc\n", 2).matches('\n').count() < 2);
     }
 }

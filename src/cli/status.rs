@@ -2,16 +2,16 @@
 
 use super::out::{self, Paint, Table};
 use super::{CliError, Exit, Global, daemon};
-use forebay_tui::client::read;
+use forebay_tui::client::{ClientError, escaped, read};
 use forebay_tui::text::{cut, time};
-use forebay_wire::{AuthMode, State, Upstream, UpstreamState};
+use forebay_wire::{AuthMode, OutcomeCount, State, Upstream, UpstreamDetail, UpstreamState};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only this upstream, with its fault in full
+    /// Only this upstream: its fault in full, its limits, its server's last words
     #[arg(value_name = "NAME")]
     pub(super) name: Option<String>,
 }
@@ -25,7 +25,18 @@ struct RawState {
 const FAULT_WIDTH: usize = 160;
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
-    let body = daemon::client(global)?.get("/v1/state").await?;
+    let client = daemon::client(global)?;
+    if let Some(name) = &args.name {
+        match client.get(&format!("/v1/upstreams/{}", escaped(name))).await {
+            Ok(body) if global.json() => return out::line(&String::from_utf8_lossy(&body)),
+            Ok(body) => return out::print(&detail(&read(&body)?, global.color_on_stdout())),
+            // An older daemon tells of one only what it tells of all.
+            Err(ClientError::Refused { fault, .. })
+                if fault.code == "unknown_route" || fault.code == "wrong_method" => {}
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    let body = client.get("/v1/state").await?;
     if let Some(name) = &args.name {
         // Kept as it came, so that what a newer daemon adds is printed too.
         let raw = read::<RawState>(&body)?.upstreams;
@@ -75,16 +86,8 @@ fn page(state: &State, color: bool) -> String {
         let lost = format!("{} calls are unaccounted for; please report this", totals.unaccounted);
         let _ = writeln!(text, "{}", out::paint(&lost, Paint::Bad, color));
     }
-    let ended: Vec<_> = totals
-        .outcomes
-        .iter()
-        .map(|count| match &count.reason {
-            Some(reason) => format!("{} ({}) {}", out::clean(&count.outcome), out::clean(reason), count.calls),
-            None => format!("{} {}", out::clean(&count.outcome), count.calls),
-        })
-        .collect();
-    if !ended.is_empty() {
-        let _ = writeln!(text, "ended: {}", ended.join(", "));
+    if !totals.outcomes.is_empty() {
+        let _ = writeln!(text, "ended: {}", out::clean(&outcomes(&totals.outcomes)));
     }
     if state.upstreams.is_empty() {
         text.push_str("no upstreams\n");
@@ -114,6 +117,43 @@ fn one(upstream: &Upstream, color: bool) -> String {
         }
     }
     text
+}
+
+/// All that the daemon tells of one upstream.
+fn detail(detail: &UpstreamDetail, color: bool) -> String {
+    let mut text = one(&detail.upstream, color);
+    let mut line = |word: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "{} {}", out::paint(&format!("{word}:"), Paint::Dim, color), out::clean(value));
+        }
+    };
+    line("server", detail.server.as_deref().unwrap_or_default());
+    line("protocol", detail.protocol.as_deref().unwrap_or_default());
+    let pids: Vec<_> = detail.upstream.pids.iter().map(ToString::to_string).collect();
+    if !pids.is_empty() {
+        line("processes", &format!("{} (pid {})", detail.processes, pids.join(", ")));
+    }
+    line("on_full", &detail.on_full);
+    line("after_cancel", &detail.after_cancel);
+    line("ended", &outcomes(&detail.outcomes));
+    text.push('\n');
+    text.push_str(&super::upstream::limits_table(&detail.now, &detail.file).render(color));
+    if !detail.stderr.is_empty() {
+        text.push_str("\nits last words on standard error:\n");
+        for words in &detail.stderr {
+            let _ = writeln!(text, "  {}", out::clean(words));
+        }
+    }
+    text
+}
+
+/// How calls ended, each ending with its count.
+fn outcomes(counts: &[OutcomeCount]) -> String {
+    let shown = counts.iter().map(|count| match &count.reason {
+        Some(reason) => format!("{} ({reason}) {}", count.outcome, count.calls),
+        None => format!("{} {}", count.outcome, count.calls),
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 fn retry(upstream: &Upstream) -> String {
@@ -167,6 +207,25 @@ fn row(upstream: &Upstream) -> Vec<(String, Option<Paint>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_upstream_is_told_in_full_and_steers_no_terminal() {
+        let text = detail(
+            &UpstreamDetail {
+                upstream: Upstream { name: "db".into(), pids: vec![7], ..Upstream::default() },
+                processes: 1,
+                server: Some("evil\u{1b}[2J/1".into()),
+                stderr: vec!["last\u{9b}words".into()],
+                outcomes: vec![OutcomeCount { outcome: "lost".into(), reason: None, calls: 2 }],
+                ..UpstreamDetail::default()
+            },
+            false,
+        );
+        for part in ["(pid 7)", "evil\\x1b[2J/1", "ended: lost 2", "max_concurrent", "last\\"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    }
 
     #[test]
     fn a_fault_is_told_and_steers_no_terminal() {

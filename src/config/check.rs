@@ -67,6 +67,9 @@ pub(super) fn config(
             );
         } else if name == "_removed" {
             reader.fault_at(start, &item.key, "has a name that forebay keeps for itself", "rename it");
+        } else if name == "forebay" && global.builtin_tools {
+            let hint = "rename it, or turn `global.builtin_tools` off";
+            reader.fault_at(start, &item.key, "has the name under which the built-in tools stand", hint);
         }
         let Some(upstream) = upstream::read(reader, &name, start, &item, &defaults, &listen) else { continue };
         upstreams.insert(name, Arc::new(upstream));
@@ -213,6 +216,7 @@ fn global(reader: &mut Reader<'_>, root: &Table<'_>, variables: &Variables) -> G
             .get("legacy_disconnect")
             .and_then(|item| reader.choice(item, &disconnects))
             .unwrap_or(built_in.legacy_disconnect),
+        builtin_tools: table.get("builtin_tools").and_then(|item| reader.flag(item)).unwrap_or(built_in.builtin_tools),
     }
 }
 

@@ -4,7 +4,7 @@ use super::fault::{self, Finding};
 use super::node::{Node, Text, Value};
 use super::read::{Item, Reader};
 use super::variables::Variables;
-use super::{Config, Env, Faults, Place, Warning, check, mcp, place};
+use super::{Config, Env, Faults, Place, Warning, check, mcp, place as places};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,27 +32,35 @@ pub enum Format {
 /// # Errors
 /// Every fault that it has, sorted by place; a file that cannot be read is one too.
 pub fn load(source: &Source, env: &dyn Env) -> Result<(Config, Vec<Warning>), Faults> {
-    let (file, format) = match source {
+    let (file, format) = place(source, env)?;
+    let bytes = bytes(&file, env)?;
+    parse(&file, bytes, format, env)
+}
+
+/// Which file it is, and how it is read.
+pub(super) fn place(source: &Source, env: &dyn Env) -> Result<(PathBuf, Format), Faults> {
+    Ok(match source {
         Source::File(file) => (file.clone(), Format::Toml),
         Source::McpFile(file) => (file.clone(), Format::McpServers),
         Source::Discover => (discover(env)?, Format::Toml),
-    };
-    match env.read(&file) {
-        Ok(bytes) => parse(&file, bytes, format, env),
-        Err(error) => {
-            let hint = match error.kind() {
-                ErrorKind::NotFound => "see that the path is right",
-                ErrorKind::PermissionDenied => "make it readable for the user that runs forebay",
-                _ => "it must be a regular file of at most 16 MiB",
-            };
-            Err(alone(Some(file.clone()), Place::WholeFile(file), format!("cannot be read: {error}"), hint.into()))
-        }
-    }
+    })
+}
+
+/// The file as it is.
+pub(super) fn bytes(file: &Path, env: &dyn Env) -> Result<Vec<u8>, Faults> {
+    env.read(file).map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::NotFound => "see that the path is right",
+            ErrorKind::PermissionDenied => "make it readable for the user that runs forebay",
+            _ => "it must be a regular file of at most 16 MiB",
+        };
+        alone(Some(file.into()), Place::WholeFile(file.into()), format!("cannot be read: {error}"), hint.into())
+    })
 }
 
 fn discover(env: &dyn Env) -> Result<PathBuf, Faults> {
-    let candidates = place::candidates(env);
-    if let Some(found) = candidates.iter().find(|file| place::exists(env, file)) {
+    let candidates = places::candidates(env);
+    if let Some(found) = candidates.iter().find(|file| places::exists(env, file)) {
         return Ok(found.clone());
     }
     let looked: Vec<String> = candidates.iter().map(|file| file.display().to_string()).collect();

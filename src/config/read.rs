@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         self.text.place(offset)
     }
 
-    fn place(&self, item: &Item<'_>) -> Place {
+    pub(super) fn place(&self, item: &Item<'_>) -> Place {
         match item.variable {
             Some(name) => Place::Variable(name.into()),
             None => self.at(item.node.span.start),

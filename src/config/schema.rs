@@ -144,6 +144,12 @@ pub const GLOBAL: Section = Section {
             "drop_queued",
             "what the disconnect of a client of an older protocol does to its calls",
         ),
+        key(
+            "builtin_tools",
+            "true, false",
+            "false",
+            "`/mcp` has two tools more: `forebay__my_calls` and `forebay__cancel_my_call`, for a caller's own calls",
+        ),
     ]],
 };
 

@@ -3,7 +3,7 @@
 //! Lists are served from the upstreams' caches and never queued. An upstream that cannot list is left out of
 //! the merged list; on its own endpoint the fault is told.
 
-use super::Ingress;
+use super::{Ingress, builtin};
 use crate::caller::Caller;
 use crate::dispatcher::route::{Index, fetch, may_clash, offered_name};
 use crate::protocol::method;
@@ -85,7 +85,11 @@ async fn of_one(
 async fn of_all(ingress: &Ingress, caller: &Caller, kind: ListKind) -> Vec<Bytes> {
     let indexes = all(ingress, caller, kind).await;
     let doubtful = clashing(ingress, caller, kind, &indexes);
-    let mut items = Vec::with_capacity(indexes.iter().map(|(_, index)| index.offered.len()).sum());
+    let mut items = match kind {
+        ListKind::Tools => builtin::listed(ingress),
+        ListKind::Prompts | ListKind::Resources | ListKind::Templates => Vec::new(),
+    };
+    items.reserve(indexes.iter().map(|(_, index)| index.offered.len()).sum());
     for (upstream, index) in &indexes {
         for (item, offered) in index.list.items.iter().zip(&index.offered) {
             let clashes = !doubtful.is_empty() && doubtful.contains(&*offered_name(upstream.name(), kind, &item.name));

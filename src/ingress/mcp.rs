@@ -1,6 +1,7 @@
 //! One MCP message: what kind it is, which era it belongs to, and what is done with its method.
 
 use super::answer::{self, Reply};
+use super::builtin::Builtin;
 use super::calls::{self, Client, Intent, To};
 use super::era::{self, Breach};
 use super::guard::single;
@@ -182,6 +183,11 @@ impl Post<'_> {
     async fn call(&self, request: Request, one: Option<&Arc<Upstream>>, era: Era, session: Option<SessionId>) -> Reply {
         let ingress = self.ingress;
         let arrived = Instant::now();
+        if one.is_none()
+            && let Some(own) = Builtin::of(ingress, &request)
+        {
+            return own.call(ingress, self.caller, &request, era);
+        }
         let (timeout, lane) = match wishes(&self.parts.headers, &request) {
             Ok(wishes) => wishes,
             Err(message) => {

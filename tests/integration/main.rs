@@ -6,11 +6,14 @@
 
 mod support;
 
+mod bridge;
+mod builtin;
 mod bytes;
 mod cancel;
 mod cli;
 mod overload;
 mod repository;
 mod restart;
+mod run;
 mod shutdown;
 mod stdio;

@@ -3,12 +3,14 @@
 mod client;
 mod daemon;
 mod http;
+mod pipe;
 mod upstream;
 
 pub(crate) use client::{Answer, Client, Pending};
 pub(crate) use daemon::{Daemon, forebay, signal_pid};
 pub(crate) use http::Connection;
-pub(crate) use upstream::{HttpUpstream, Log, stdio};
+pub(crate) use pipe::Pipe;
+pub(crate) use upstream::{HttpUpstream, Log, stdio, test_upstream};
 
 use std::time::{Duration, Instant};
 

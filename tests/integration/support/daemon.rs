@@ -61,7 +61,7 @@ pub(crate) fn forebay(args: &[&str], env: &[(&str, &str)]) -> Ran {
     }
 }
 
-fn clean(command: &mut Command) -> &mut Command {
+pub(super) fn clean(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FOREBAY_")) {
         command.env_remove(name);
     }
