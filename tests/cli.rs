@@ -65,6 +65,14 @@ fn r34_a_new_key_needs_no_config_and_fits_its_hash() {
     let (code, out, _) = run("key new ci-bot");
     assert!(code == 0 && out.contains("[callers.ci-bot]\nkey_hash = \"sha256:"), "{out}");
     assert_eq!(run("key new a/b").0, 2);
+    // Names that the config would not take, or that mean something else, are refused before a key is shown.
+    let (code, out, err) = run("key new anonymous");
+    assert!(code == 2 && out.is_empty() && err.contains("reserved"), "{err}");
+    for bad in ["a\u{7}b", "a\u{1b}[2J", &"a".repeat(33)] {
+        let (code, out, err) = run(&format!("key new {bad}"));
+        assert!(code == 2 && out.is_empty() && err.contains("the name"), "{err}");
+        assert!(!err.contains('\u{7}') && !err.contains('\u{1b}'), "{err:?}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{CliError, Global, out};
 use crate::caller::key::Key;
+use crate::caller::registry::ANONYMOUS;
 use crate::config;
 use serde::Serialize;
 
@@ -32,6 +33,10 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
     config::check_name(&name).map_err(|why| {
         CliError::usage(format!("the name {:?} {why}", out::clean(&name))).hint("for example: forebay key new ci-bot")
     })?;
+    if name == ANONYMOUS {
+        let why = format!("the name `{ANONYMOUS}` is reserved for callers without a key, so a key cannot have it");
+        return Err(CliError::usage(why).hint("give the caller a name of its own: forebay key new ci-bot"));
+    }
     let mut randomness = [0; 32];
     getrandom::fill(&mut randomness)
         .map_err(|error| CliError::failed(format!("cannot get random bytes from the system: {error}")))?;
