@@ -6,7 +6,7 @@ pub mod registry;
 
 pub use figures::{CallerCounts, CallerFigures};
 
-use crate::config::CallerConfig;
+use crate::config::{CallerConfig, Rate};
 use crate::outcome::Refusal;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -53,6 +53,8 @@ pub struct Caller {
     pub config: arc_swap::ArcSwap<CallerConfig>,
     /// The rate limit's theoretical arrival time, in nanoseconds of the daemon's run.
     pub(crate) rate: AtomicU64,
+    /// The same of what is answered without a call: handshakes and lists.
+    asks: AtomicU64,
     /// When it was last seen, for rule R15's "another caller is present".
     seen: Mutex<Option<Instant>>,
     /// Where its calls stand; moved by their tickets.
@@ -72,6 +74,7 @@ impl Caller {
             identity,
             config: arc_swap::ArcSwap::new(config),
             rate: AtomicU64::new(0),
+            asks: AtomicU64::new(0),
             seen: Mutex::new(None),
             figures: Arc::default(),
             client: Mutex::new(None),
@@ -114,19 +117,28 @@ impl Caller {
     pub fn take_rate(&self, since_start: u64) -> Result<(), u64> {
         let config = self.config.load();
         let Some(rate) = config.rate else { return Ok(()) };
-        let step = (1e9 / rate.per_second) as u64;
-        let allowance = step.saturating_mul(u64::from(rate.burst.max(1)));
-        let mut full_at = self.rate.load(Relaxed);
-        loop {
-            let next = full_at.max(since_start).saturating_add(step);
-            let most = since_start.saturating_add(allowance);
-            if next > most {
-                return Err((next - most).div_ceil(1_000_000));
-            }
-            match self.rate.compare_exchange_weak(full_at, next, Relaxed, Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(now) => full_at = now,
-            }
+        take(&self.rate, rate, since_start)
+    }
+
+    /// The same for a handshake or a list, which are no calls and have a limit of their own.
+    pub(crate) fn take_ask(&self, rate: Rate, since_start: u64) -> Result<(), u64> {
+        take(&self.asks, rate, since_start)
+    }
+}
+
+fn take(bucket: &AtomicU64, rate: Rate, since_start: u64) -> Result<(), u64> {
+    let step = (1e9 / rate.per_second) as u64;
+    let allowance = step.saturating_mul(u64::from(rate.burst.max(1)));
+    let mut full_at = bucket.load(Relaxed);
+    loop {
+        let next = full_at.max(since_start).saturating_add(step);
+        let most = since_start.saturating_add(allowance);
+        if next > most {
+            return Err((next - most).div_ceil(1_000_000));
+        }
+        match bucket.compare_exchange_weak(full_at, next, Relaxed, Relaxed) {
+            Ok(_) => return Ok(()),
+            Err(now) => full_at = now,
         }
     }
 }

@@ -29,13 +29,15 @@ pub(crate) mod who;
 
 pub use listen::{bind, listen, serve, serve_socket};
 
+use crate::caller::Caller;
+use crate::config::Rate;
 use crate::dispatcher::Dispatcher;
 use crate::dispatcher::route::Routes;
 use inflight::Inflight;
-use limiter::Limiter;
+use limiter::{Crowd, Limiter};
 use listen::Inlet;
 use session::Sessions;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -47,11 +49,22 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Bounds {
     /// How long an answer may wait for its client to read on; then the socket is closed (rule R16).
     pub write_stall: Duration,
+    /// Open sockets of one address at most; further ones are closed at once.
+    pub per_address: u32,
+    /// Loopback is free of that bound: all local clients have the one address.
+    pub loopback_is_free: bool,
+    /// Handshakes and lists of one caller, which are no calls and meet no queue.
+    pub asks: Rate,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { write_stall: Duration::from_secs(30) }
+        Bounds {
+            write_stall: Duration::from_secs(30),
+            per_address: 1024,
+            loopback_is_free: true,
+            asks: Rate { per_second: 200.0, burst: 2000 },
+        }
     }
 }
 
@@ -62,6 +75,7 @@ pub struct Ingress {
     pub(crate) sessions: Sessions,
     pub(crate) inflight: Inflight,
     pub(crate) wrong_keys: Limiter,
+    crowd: Crowd,
     /// Where the listener is bound; its port is part of the Host check.
     local: SocketAddr,
     own_hosts: Vec<String>,
@@ -90,6 +104,7 @@ impl Ingress {
             sessions: Sessions::new(session::MOST, session::IDLE),
             inflight: Inflight::default(),
             wrong_keys: Limiter::new(dispatcher.started()),
+            crowd: Crowd::default(),
             local,
             own_hosts: guard::own_hosts(local),
             inlets: (0..threads.max(1)).map(|_| Inlet::new()).collect(),
@@ -99,6 +114,26 @@ impl Ingress {
             bounds,
             dispatcher,
         })
+    }
+
+    /// Takes one handshake or list off the caller's allowance, or says in how many milliseconds one is to be had.
+    pub(crate) fn take_ask(&self, caller: &Caller) -> Result<(), u64> {
+        caller.take_ask(self.bounds.asks, self.dispatcher.started().elapsed().as_nanos() as u64)
+    }
+
+    /// Whether a socket of this address may be opened; if so it counts until [`Ingress::gone`].
+    fn comes(&self, peer: IpAddr) -> bool {
+        self.is_free(peer) || self.crowd.enter(peer, self.bounds.per_address)
+    }
+
+    fn gone(&self, peer: IpAddr) {
+        if !self.is_free(peer) {
+            self.crowd.leave(peer);
+        }
+    }
+
+    fn is_free(&self, peer: IpAddr) -> bool {
+        self.bounds.loopback_is_free && peer.to_canonical().is_loopback()
     }
 
     /// The address that callers reach.

@@ -1,9 +1,13 @@
+//! Bounds by address: on wrong credentials, and on open sockets ([`Crowd`]).
+//!
 //! A limiter for wrong credentials by address (C35). Right ones are never asked about, so it cannot delay a
 //! good caller who shares an address with a noisy one.
 //!
 //! The table has a fixed number of places and an address falls into one by a keyed hash: it cannot be
 //! filled up, and two addresses that share a place merely share the allowance for wrong credentials.
 
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,6 +49,34 @@ impl Limiter {
     }
 }
 
+/// Open sockets by address. Bounded by the sockets that are open.
+#[derive(Default)]
+pub(crate) struct Crowd(Mutex<HashMap<u64, u32>>);
+
+impl Crowd {
+    /// One socket more from this address, if it has fewer than `most`.
+    pub(crate) fn enter(&self, address: IpAddr, most: u32) -> bool {
+        let mut open = self.0.lock();
+        let here = open.entry(network(address)).or_default();
+        if *here >= most {
+            return false;
+        }
+        *here += 1;
+        true
+    }
+
+    pub(crate) fn leave(&self, address: IpAddr) {
+        let mut open = self.0.lock();
+        let network = network(address);
+        if let Some(here) = open.get_mut(&network) {
+            *here -= 1;
+            if *here == 0 {
+                open.remove(&network);
+            }
+        }
+    }
+}
+
 /// What counts as one address: a whole /64 of IPv6, since one host has all of it.
 fn network(address: IpAddr) -> u64 {
     match address.to_canonical() {
@@ -70,6 +102,18 @@ mod tests {
         assert_eq!(limiter.wrong(noisy, later), Ok(()));
         assert!(limiter.wrong(noisy, later).is_err());
         assert_eq!(limiter.places.len(), PLACES);
+    }
+
+    #[test]
+    fn an_address_has_so_many_sockets_and_no_more() {
+        let crowd = Crowd::default();
+        let (one, other): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        assert!(crowd.enter(one, 2) && crowd.enter(one, 2) && !crowd.enter(one, 2));
+        assert!(crowd.enter(other, 2));
+        crowd.leave(one);
+        assert!(crowd.enter(one, 2));
+        [one, one, other].iter().for_each(|address| crowd.leave(*address));
+        assert!(crowd.0.lock().is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,11 +31,14 @@ const MOST_HEAD_BYTES: usize = 40 << 10;
 /// The pause after a failed accept (no file descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// A socket and the address under which it is counted.
+type Dealt = (std::net::TcpStream, IpAddr);
+
 /// Sockets on their way to one thread. No more are in it than may be open in all ([`MOST_SOCKETS`]).
 pub(super) struct Inlet {
     open: AtomicUsize,
-    sender: mpsc::UnboundedSender<std::net::TcpStream>,
-    receiver: Mutex<Option<mpsc::UnboundedReceiver<std::net::TcpStream>>>,
+    sender: mpsc::UnboundedSender<Dealt>,
+    receiver: Mutex<Option<mpsc::UnboundedReceiver<Dealt>>>,
 }
 
 impl Inlet {
@@ -68,8 +71,8 @@ pub async fn listen(ingress: Arc<Ingress>, listener: std::net::TcpListener) -> i
             () = ingress.closing.cancelled() => return Ok(()),
             accepted = listener.accept() => accepted,
         };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(fault) => {
                 // The socket stays in the backlog when descriptors run out: trying again at once would spin.
                 if !matches!(fault.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
@@ -81,10 +84,16 @@ pub async fn listen(ingress: Arc<Ingress>, listener: std::net::TcpListener) -> i
         };
         // A socket that died right after its accept closes itself when it is dropped.
         let Ok(socket) = socket.into_std() else { continue };
+        let peer = peer.ip();
+        if !ingress.comes(peer) {
+            tracing::debug!(%peer, "a connection was closed: its address has too many open");
+            continue;
+        }
         let Some(inlet) = ingress.inlets.iter().min_by_key(|inlet| inlet.open.load(Relaxed)) else { continue };
         inlet.open.fetch_add(1, Relaxed);
         ingress.open.fetch_add(1, Relaxed);
-        if inlet.sender.send(socket).is_err() {
+        if inlet.sender.send((socket, peer)).is_err() {
+            ingress.gone(peer);
             inlet.open.fetch_sub(1, Relaxed);
             ingress.open.fetch_sub(1, Relaxed);
         }
@@ -96,20 +105,20 @@ pub async fn listen(ingress: Arc<Ingress>, listener: std::net::TcpListener) -> i
 pub async fn serve(ingress: Arc<Ingress>, home: usize) {
     let Some(mut sockets) = ingress.inlets.get(home).and_then(|inlet| inlet.receiver.lock().take()) else { return };
     loop {
-        let socket = tokio::select! {
+        let (socket, peer) = tokio::select! {
             () = ingress.closing.cancelled() => {
                 // The accept loop may have dealt one more; it is answered like any other.
                 match sockets.try_recv() {
-                    Ok(socket) => socket,
+                    Ok(dealt) => dealt,
                     Err(_) => return,
                 }
             }
             socket = sockets.recv() => match socket {
-                Some(socket) => socket,
+                Some(dealt) => dealt,
                 None => return,
             },
         };
-        let counted = Counted { ingress: ingress.clone(), home };
+        let counted = Counted { ingress: ingress.clone(), home, peer };
         match TcpStream::from_std(socket) {
             Ok(socket) => {
                 tokio::spawn(async move {
@@ -158,10 +167,12 @@ pub async fn serve_socket(ingress: Arc<Ingress>, home: usize, socket: TcpStream)
 struct Counted {
     ingress: Arc<Ingress>,
     home: usize,
+    peer: IpAddr,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        self.ingress.gone(self.peer);
         self.ingress.inlets[self.home].open.fetch_sub(1, Relaxed);
         self.ingress.open.fetch_sub(1, Relaxed);
         self.ingress.freed.notify_waiters();

@@ -79,7 +79,12 @@ impl Post<'_> {
                 Ok(()) => None,
                 Err(breach) => return refused(&request, &breach),
             },
-            Era::Legacy if &*request.method == method::INITIALIZE => return self.initialize(&request, one).await,
+            Era::Legacy if &*request.method == method::INITIALIZE => {
+                return match self.slowed(&request) {
+                    Some(reply) => reply,
+                    None => self.initialize(&request, one).await,
+                };
+            }
             Era::Legacy => match self.session() {
                 Ok(session) => session,
                 Err(()) => return no_session(Some(request.id.of_bytes(&request.body))),
@@ -89,15 +94,29 @@ impl Post<'_> {
         match method::route(&request.method) {
             Route::Own => match (&*request.method, era) {
                 (method::PING, _) => answer::rpc_result(id, b"{}"),
-                (method::DISCOVER, Era::Modern) => {
-                    answer::rpc_result(id, &hello::hello(self.ingress, self.caller, one).await.discover())
-                }
+                (method::DISCOVER, Era::Modern) => match self.slowed(&request) {
+                    Some(reply) => reply,
+                    None => answer::rpc_result(id, &hello::hello(self.ingress, self.caller, one).await.discover()),
+                },
                 _ => no_method(&request, era),
             },
-            Route::List => self.list(&request, one, era).await,
+            Route::List => match self.slowed(&request) {
+                Some(reply) => reply,
+                None => self.list(&request, one, era).await,
+            },
             Route::Call if method::needs_a_session_of_its_own(&request.method) => no_method(&request, era),
             Route::Call => self.call(request, one, era, session).await,
         }
+    }
+
+    /// The answer to one handshake or list too many of this caller.
+    fn slowed(&self, request: &Request) -> Option<Reply> {
+        let wait_ms = self.ingress.take_ask(self.caller).err()?.max(1);
+        let id = request.id.of_bytes(&request.body);
+        let message = format!("Not executed: too many handshakes and lists of this caller; wait {wait_ms} ms");
+        let data = format!(r#"{{"reason":"caller_rate","retry_after_ms":{wait_ms}}}"#);
+        let reply = answer::rpc_error(429, Some(id), self.overload_code(), &message, Some(&data));
+        Some(answer::retry_after(reply, wait_ms))
     }
 
     async fn initialize(&self, request: &Request, one: Option<&Arc<Upstream>>) -> Reply {

@@ -100,6 +100,10 @@ fn read(body: &Bytes) -> Result<Asked, String> {
 
 /// `GET /api/v1/tools`: what the caller may use, each with the upstream that has it.
 pub(crate) async fn tools(ingress: &Ingress, caller: &Caller) -> Reply {
+    if let Err(wait_ms) = ingress.take_ask(caller) {
+        let reply = answer::rest_error(429, "too many lists of this caller", Reason::CallerRate);
+        return answer::retry_after(reply, wait_ms);
+    }
     if ingress.dispatcher.is_full() {
         return answer::retry_after(answer::rest_error(503, mcp::NO_ROOM, Reason::Overloaded), 1000);
     }

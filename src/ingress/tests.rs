@@ -5,7 +5,8 @@ mod client;
 use super::*;
 use crate::caller::key::{Key, parse_key_hash};
 use crate::config::{
-    Auth, CallerConfig, Config, Global, LegacyDisconnect, Limits, Listen, Start, StdioTarget, Target, UpstreamConfig,
+    Auth, CallerConfig, Config, Global, LegacyDisconnect, Limits, Listen, Rate, Start, StdioTarget, Target,
+    UpstreamConfig,
 };
 use crate::ledger::Counts;
 use crate::outcome::Outcome;
@@ -424,6 +425,49 @@ async fn c35_limits_are_the_callers_and_wrong_keys_have_their_own() {
     assert!(slowed >= 950, "{slowed}");
     let got = rig.ask("/mcp/up", &[("Authorization", &bob)], &body).await.json();
     assert!(got["result"]["isError"].is_null(), "bob gets his third: {got}");
+}
+
+#[tokio::test]
+async fn handshakes_and_lists_have_a_rate_of_their_own_by_caller() {
+    let (setup, alice, bob) = alice_and_bob(|_| {});
+    let bounds = Bounds { asks: Rate { per_second: 0.01, burst: 3 }, ..Bounds::default() };
+    let rig = Rig::with(&["up"], Setup { bounds, ..setup }).await;
+    rig.servers["up"].answer_instantly(true);
+    rig.servers["up"].page(Ok(r#"{"tools":[{"name":"t"}]}"#));
+    let list = r#"{"jsonrpc":"2.0","id":9,"method":"tools/list"}"#;
+    let key = [("Authorization", &*alice)];
+    rig.session(&key).await;
+    for _ in 0..2 {
+        assert_eq!(rig.ask("/mcp", &key, list).await.status, 200);
+    }
+    let hello = r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
+    for body in [list, hello] {
+        let got = rig.ask("/mcp", &key, body).await;
+        assert_eq!((got.status, got.code(), &got.json()["id"]), (429, -31429, &json!(9)));
+        assert!(
+            got.header("retry-after").is_some() && got.json()["error"]["data"]["retry_after_ms"].as_u64() > Some(0)
+        );
+    }
+    let rest =
+        |key: &str| format!("GET /api/v1/tools HTTP/1.1\r\nHost: {}\r\nAuthorization: {key}\r\n\r\n", rig.address);
+    assert_eq!(rig.client().await.ask(rest(&alice).as_bytes()).await.status, 429);
+    // Her calls are not meant, nor is anybody else.
+    assert!(rig.ask("/mcp", &key, &call_body("1", "up__t")).await.json()["result"]["isError"].is_null());
+    assert_eq!(rig.client().await.ask(rest(&bob).as_bytes()).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_address_with_too_many_sockets_gets_no_more() {
+    let bounds = Bounds { per_address: 2, loopback_is_free: false, ..Bounds::default() };
+    let rig = Rig::with(&[], Setup { bounds, ..Setup::default() }).await;
+    let ping = rig.post("/mcp", &[], r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    let (mut one, mut two) = (rig.client().await, rig.client().await);
+    assert_eq!((one.ask(&ping).await.status, two.ask(&ping).await.status), (200, 200));
+    assert!(rig.client().await.closed().await);
+    drop(two);
+    rig.until(|rig| rig.ingress.open_sockets() == 1).await;
+    assert_eq!(rig.client().await.ask(&ping).await.status, 200);
+    assert_eq!(one.ask(&ping).await.status, 200);
 }
 
 #[tokio::test]
@@ -895,7 +939,7 @@ async fn r16_a_result_is_charged_until_it_is_written_and_newcomers_are_refused_m
 
 #[tokio::test]
 async fn r16_a_client_that_does_not_read_loses_its_socket_and_gives_its_bytes_back() {
-    let bounds = Bounds { write_stall: Duration::from_millis(300) };
+    let bounds = Bounds { write_stall: Duration::from_millis(300), ..Bounds::default() };
     let rig = Rig::with(&["up"], Setup { bounds, ..Setup::default() }).await;
     let held = |rig: &Rig| rig.ingress.dispatcher.memory().held();
     let mut deaf = rig.client().await;
