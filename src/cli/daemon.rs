@@ -3,7 +3,7 @@
 use super::{CliError, Exit, Global, out};
 use bytes::Bytes;
 use forebay_tui::client::{Client, ClientError, escaped, read};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -19,16 +19,6 @@ pub(super) fn body(value: &impl Serialize) -> Result<Bytes, CliError> {
     body.map(Bytes::from).map_err(|fault| CliError::failed(format!("cannot write as JSON: {fault}")))
 }
 
-/// A part of a listing. Its entries are kept as they came, so that what a newer daemon adds is printed too.
-#[derive(Deserialize)]
-struct Page {
-    next: Option<String>,
-    #[serde(default)]
-    missing: Vec<String>,
-    #[serde(flatten)]
-    rest: HashMap<String, Box<RawValue>>,
-}
-
 /// All entries of a listing, over all of its pages. `path` has a query; `member` is where the entries stand.
 pub(super) async fn pages(
     client: &Client,
@@ -39,17 +29,18 @@ pub(super) async fn pages(
     let (mut entries, mut cursor) = (Vec::new(), None::<String>);
     loop {
         let part = cursor.as_ref().map_or(String::new(), |cursor| format!("&cursor={}", escaped(cursor)));
-        let page: Page = read(&client.get(&format!("{path}{part}")).await?)?;
-        if let Some(found) = page.rest.get(member) {
-            entries.extend(read::<Vec<Box<RawValue>>>(found.get().as_bytes())?);
-        }
-        for upstream in &page.missing {
+        // Kept as they came, so that what a newer daemon adds is printed too.
+        let page: HashMap<String, Box<RawValue>> = read(&client.get(&format!("{path}{part}")).await?)?;
+        let of = |key: &str| page.get(key).map(|value| value.get().as_bytes());
+        entries.extend(of(member).map(read::<Vec<Box<RawValue>>>).transpose()?.unwrap_or_default());
+        for upstream in of("missing").map(read::<Vec<String>>).transpose()?.unwrap_or_default() {
             out::note(
-                &format!("upstream {} does not answer: its calls are missing here", out::clean(upstream)),
+                &format!("upstream {} does not answer: its calls are missing here", out::clean(&upstream)),
                 global,
             );
         }
-        match page.next {
+        let next = of("next").map(read::<Option<String>>).transpose()?.flatten();
+        match next {
             // A cursor that does not move would never end.
             Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
             _ => return Ok(entries),
@@ -68,6 +59,11 @@ pub(super) fn array(entries: &[Box<RawValue>]) -> String {
     text
 }
 
+/// Whether the connection ended before the answer did, by the words that the HTTP client has for it.
+fn broke_off(why: &str) -> bool {
+    ["closed", "reading a body", "reset", "incomplete"].iter().any(|words| why.contains(words))
+}
+
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         let message = error.to_string();
@@ -83,6 +79,10 @@ impl From<ClientError> for CliError {
             ClientError::Silent { .. } => {
                 CliError::new(Exit::Unreachable, message).hint("it may be stopped or overloaded: look at its log")
             }
+            ClientError::Refused { fault, .. } if fault.code == "unknown_route" || fault.code == "wrong_method" => {
+                CliError::failed("the daemon cannot do this: it is older than this command, or something else")
+                    .hint("see its version in `forebay status`, and restart it as this version")
+            }
             ClientError::Refused { status, fault, .. } => {
                 let code = match (status.as_u16(), &*fault.code) {
                     (404, _) | (_, "bad_id") => Exit::NotFound,
@@ -95,6 +95,10 @@ impl From<ClientError> for CliError {
                     Some(hint) => error.hint(out::clean(&hint)),
                     None => error,
                 }
+            }
+            ClientError::Malformed(why) if broke_off(&why) => {
+                CliError::new(Exit::Unreachable, "the daemon went away before it had answered")
+                    .hint("see its log, and whether it runs: forebay status")
             }
             ClientError::Malformed(_) => CliError::failed(out::clean(&message))
                 .hint("does something else listen on that socket, or a daemon of another version?"),

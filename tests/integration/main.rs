@@ -11,6 +11,7 @@ mod builtin;
 mod bytes;
 mod cancel;
 mod cli;
+mod commands;
 mod overload;
 mod repository;
 mod restart;

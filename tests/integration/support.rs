@@ -2,12 +2,14 @@
 
 mod client;
 mod daemon;
+mod fake;
 mod http;
 mod pipe;
 mod upstream;
 
 pub(crate) use client::{Answer, Client, Pending};
-pub(crate) use daemon::{Daemon, forebay, signal_pid};
+pub(crate) use daemon::{Daemon, Ran, forebay, signal_pid};
+pub(crate) use fake::FakeDaemon;
 pub(crate) use http::Connection;
 pub(crate) use pipe::Pipe;
 pub(crate) use upstream::{HttpUpstream, Log, stdio, test_upstream};

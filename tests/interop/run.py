@@ -310,6 +310,20 @@ def with_config(kit, folder, binary, only, results):
             finally:
                 if client:
                     client.end()
+        everything = [kit.node, kit.server("server-everything"), "stdio"]
+        fronts = {
+            "run, stdio": [binary, "run", "--cancel-grace", "1s", "--", *everything],
+            "bridge, stdio": [binary, "bridge", "everything", "--admin", f"unix:{daemon.socket}"],
+        }
+        for who, make in clients(kit, folder).items():
+            if not who.startswith("python mcp") or only and who not in only:
+                continue
+            for what, command in fronts.items():
+                client = make()
+                try:
+                    results.run(who, what, lambda: over_stdio(command)(client, daemon))
+                finally:
+                    client.end()
         results.run("forebay", "books and end", lambda: books_and_end(daemon))
     finally:
         if daemon:
@@ -317,6 +331,29 @@ def with_config(kit, folder, binary, only, results):
             shutil.copy(daemon.log, folder.parent / "interop-last.log")
         remote.terminate()
         remote.wait(10)
+
+
+def over_stdio(command):
+    """A client on standard input and output: the tools, a call, and a queue that holds what waits."""
+
+    def scenario(client, daemon):
+        answer = client.ask("connect", url=json.dumps(command))
+        check("fault" not in answer, "the client connects", answer)
+        wanted = getattr(client, "version", None)
+        check(answer["version"] == wanted, f"revision {wanted} is agreed on", answer)
+        tools = client.ask("list").get("tools", [])
+        check("echo" in tools and SLOW[0] in tools, "the server's own tools are listed", tools)
+        answer = client.ask("call", name="echo", args={"message": "déjà vu 😀"})
+        check(answer.get("text") == "Echo: déjà vu 😀" and not answer["isError"], "the echo comes back", answer)
+        client.ask("start", name=SLOW[0], args=SLOW[1])
+        ended = client.ask("cancel")
+        check(ended.get("cancelled") is True, "the client sees its call cancelled", ended)
+        answer = client.ask("call", name="echo", args={"message": "after"})
+        check(answer.get("text") == "Echo: after", "the slot of the cancelled call serves the next", answer)
+        closed = client.ask("close")
+        check(closed.get("closed") is True, "the client closes", closed)
+
+    return scenario
 
 
 def books_and_end(daemon):

@@ -1,8 +1,13 @@
-"""The `mcp` package as a client. argv[1] is its mode: `auto` (2026-07-28 where served) or `legacy`."""
+"""The `mcp` package as a client. argv[1] is its mode: `auto` (2026-07-28 where served) or `legacy`.
 
+It connects to a URL, or to a command on standard input and output, given as a JSON list.
+"""
+
+import json
 import sys
 
 from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
 
 from loop import block_text, run
 
@@ -23,7 +28,11 @@ class Session:
 
 
 async def connect(url):
-    client = Client(url, mode=sys.argv[1])
+    if url.startswith("["):
+        command, *args = json.loads(url)
+        client = Client(StdioServerParameters(command=command, args=args), mode=sys.argv[1])
+    else:
+        client = Client(url, mode=sys.argv[1])
     await client.__aenter__()
     return Session(client), lambda: client.__aexit__(None, None, None)
 
