@@ -205,6 +205,8 @@ impl Call {
     /// R16). False if it had ended already.
     pub fn answer(&self, outcome: Outcome, answer: bytes::Bytes, now: Instant) -> bool {
         self.finish(|_, _| {
+            // Before anybody sees the answer, so that the caller's next call meets what this one has used.
+            self.caller.charge_quota(answer.len() as u64, now);
             let answer = match &self.charge {
                 Some(charge) => charge.memory().hold(answer),
                 None => answer,

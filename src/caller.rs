@@ -7,6 +7,7 @@ pub mod registry;
 pub use figures::{CallerCounts, CallerFigures};
 
 use crate::config::{CallerConfig, Rate};
+use crate::limits::quota::{Debt, Used};
 use crate::outcome::Refusal;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -55,6 +56,10 @@ pub struct Caller {
     pub(crate) rate: AtomicU64,
     /// The same of what is answered without a call: handshakes and lists.
     asks: AtomicU64,
+    /// What it has used of its quota.
+    used: Used,
+    /// Where the quota's clock begins.
+    origin: Instant,
     /// When it was last seen, for rule R15's "another caller is present".
     seen: Mutex<Option<Instant>>,
     /// Where its calls stand; moved by their tickets.
@@ -75,6 +80,8 @@ impl Caller {
             config: arc_swap::ArcSwap::new(config),
             rate: AtomicU64::new(0),
             asks: AtomicU64::new(0),
+            used: Used::default(),
+            origin: Instant::now(),
             seen: Mutex::new(None),
             figures: Arc::default(),
             client: Mutex::new(None),
@@ -108,6 +115,33 @@ impl Caller {
 
     pub fn last_seen(&self) -> Option<Instant> {
         *self.seen.lock()
+    }
+
+    /// Puts other limits in force. What was used of a quota counts against the new one.
+    pub fn set_config(&self, config: Arc<CallerConfig>, now: Instant) {
+        let old = self.config.swap(config.clone());
+        if old.quota != config.quota {
+            self.used.carry_over(&old.quota.unwrap_or_default(), &config.quota.unwrap_or_default(), self.since(now));
+        }
+    }
+
+    /// Whether something is left of its quota.
+    pub fn check_quota(&self, now: Instant) -> Result<(), Debt> {
+        match &self.config.load().quota {
+            Some(quota) => self.used.check(quota, self.since(now)),
+            None => Ok(()),
+        }
+    }
+
+    /// Charges an answer of so many bytes to its quota.
+    pub fn charge_quota(&self, bytes: u64, now: Instant) {
+        if let Some(quota) = &self.config.load().quota {
+            self.used.charge(quota, bytes, self.since(now));
+        }
+    }
+
+    fn since(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.origin).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Takes one call off the rate limit, or says in how many milliseconds one is to be had.

@@ -32,6 +32,7 @@ pub use place::{candidates, default_admin, parse_admin};
 pub use value::{parse_duration, parse_size, show_duration};
 
 use crate::caller::Lane;
+use crate::limits::quota::Quota;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -261,6 +262,7 @@ pub struct CallerConfig {
     pub max_concurrent: Option<u32>,
     pub max_queued: Option<u32>,
     pub rate: Option<Rate>,
+    pub quota: Option<Quota>,
     /// None means all.
     pub upstreams: Option<Vec<String>>,
     pub tools: Option<Vec<String>>,
@@ -275,6 +277,7 @@ impl Default for CallerConfig {
             max_concurrent: None,
             max_queued: None,
             rate: None,
+            quota: None,
             upstreams: None,
             tools: None,
         }
@@ -286,6 +289,19 @@ impl Default for CallerConfig {
 pub struct Rate {
     pub per_second: f64,
     pub burst: u32,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A rate below one a second reads better the other way round.
+        if self.per_second < 1.0 {
+            write!(f, "one call every {:.0} s", 1.0 / self.per_second)?;
+        } else {
+            let rounded = (self.per_second * 100.0).round() / 100.0;
+            write!(f, "{rounded} calls a second")?;
+        }
+        write!(f, ", {} at once", self.burst)
+    }
 }
 
 /// A value that must never be shown: it has no `Display`, and its `Debug` is a placeholder.

@@ -205,6 +205,12 @@ impl Dispatcher {
         } else if let Err(wait_ms) = call.caller.take_rate((now - self.started).as_nanos() as u64) {
             let mut refusal = call.refusal(Outcome::Refused(Reason::CallerRate), Scope::Caller);
             refusal.retry_after_ms = Some(wait_ms.max(1));
+            refusal.limit = rights.rate.map(|rate| rate.to_string().into());
+            call.refuse(refusal, now);
+        } else if let Err(debt) = call.caller.check_quota(now) {
+            let mut refusal = call.refusal(Outcome::Refused(Reason::CallerQuota), Scope::Caller);
+            refusal.retry_after_ms = Some(debt.wait.div_ceil(1_000_000));
+            refusal.limit = Some(debt.to_string().into());
             call.refuse(refusal, now);
         } else if !fits {
             call.end(Outcome::Refused(Reason::Overloaded), Scope::Global, now);

@@ -13,6 +13,7 @@ pub mod protocol;
 pub mod call;
 pub mod caller;
 pub mod ledger;
+pub mod limits;
 pub mod outcome;
 
 pub mod ingress;

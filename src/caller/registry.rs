@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tokio::time::Instant;
 
 /// The name under which callers without identity share one record (rule R33).
 pub const ANONYMOUS: &str = "anonymous";
@@ -40,13 +41,14 @@ impl Callers {
     /// Takes over a changed config. A caller that stays keeps its record, and with it what it has used up.
     pub fn reload(&self, config: &Config) {
         let old = self.table.load_full();
+        let now = Instant::now();
         let mut table = Table::default();
         for (name, settings) in &config.callers {
             let caller = if name == ANONYMOUS {
-                self.anonymous.config.store(settings.clone());
+                self.anonymous.set_config(settings.clone(), now);
                 self.anonymous.clone()
             } else if let Some(known) = old.by_name.get(&**name) {
-                known.config.store(settings.clone());
+                known.set_config(settings.clone(), now);
                 known.clone()
             } else {
                 let id = CallerId(self.next_id.fetch_add(1, Relaxed));
@@ -58,7 +60,7 @@ impl Callers {
             table.by_name.insert(caller.name.clone(), caller);
         }
         if !config.callers.contains_key(ANONYMOUS) {
-            self.anonymous.config.store(Arc::new(CallerConfig::default()));
+            self.anonymous.set_config(Arc::new(CallerConfig::default()), now);
         }
         self.table.store(Arc::new(table));
     }

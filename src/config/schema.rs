@@ -301,6 +301,12 @@ pub const CALLER: Section = Section {
             "none",
             "how often it may call; `burst` is by default one second's worth",
         ),
+        many(
+            "quota",
+            "{ bytes_per_minute, tokens_per_minute }",
+            "none",
+            "how much of results it may be sent; charged after each call, and a debt is worked off before the next",
+        ),
         many("upstreams", "list of names", "all", "the upstreams that it may use"),
         many("tools", "list of names", "all", "the tools that it may call, as `tool` or `upstream__tool`"),
     ]],
@@ -315,6 +321,15 @@ pub const RATE: Section = Section {
     ]],
 };
 
+pub const QUOTA: Section = Section {
+    title: "callers.NAME.quota",
+    variables: None,
+    keys: &[&[
+        key("bytes_per_minute", SIZE, "none", "bytes of answers a minute (1KiB to 1TiB)"),
+        key("tokens_per_minute", COUNT, "none", "the same in tokens, estimated: 4 bytes are one (256 to 1000000000)"),
+    ]],
+};
+
 pub const RANGE: Section = Section {
     title: "max_concurrent",
     variables: None,
@@ -325,7 +340,7 @@ pub const RANGE: Section = Section {
 };
 
 /// All tables, in the order of the manual.
-pub const SECTIONS: [Section; 9] = [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CALLER, RATE];
+pub const SECTIONS: [Section; 10] = [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CALLER, RATE, QUOTA];
 
 /// The tables of keys as `docs/config.md` has them.
 pub fn manual() -> String {

@@ -1,5 +1,6 @@
 //! Whole configs: what is taken, what is refused and how it is told. Here is what these tests share.
 
+mod callers;
 mod documents;
 mod files;
 mod mangled;

@@ -63,6 +63,8 @@ pub struct Refusal {
     pub queue_size: Option<u32>,
     pub queue_timeout_ms: Option<u64>,
     pub retry_after_ms: Option<u64>,
+    /// A limit of the caller's own, with its figures in words ("5 calls a second, 20 at once").
+    pub limit: Option<Arc<str>>,
     /// A sentence of the operator or of the fault ("exit code 1", a gate's `say`).
     pub note: Option<Arc<str>>,
 }
@@ -82,6 +84,7 @@ impl Refusal {
             queue_size: None,
             queue_timeout_ms: None,
             retry_after_ms: None,
+            limit: None,
             note: None,
         }
     }
@@ -130,10 +133,12 @@ impl Refusal {
                 self.figures(text)
             }
             Outcome::Refused(Reason::CallerRate) => {
-                write!(text, "Not executed: caller {} has used up its rate of calls", self.caller)
+                let _ = write!(text, "Not executed: caller {} has used up its rate of calls", self.caller);
+                self.own_limit(text)
             }
             Outcome::Refused(Reason::CallerQuota) => {
-                write!(text, "Not executed: caller {} has used up its quota", self.caller)
+                let _ = write!(text, "Not executed: caller {} has used up its quota", self.caller);
+                self.own_limit(text)
             }
             Outcome::Refused(Reason::CallerShare) => {
                 let _ =
@@ -192,6 +197,13 @@ impl Refusal {
                 write!(text, "Not executed: the exchange with {up} failed before the call was taken")
             }
         };
+    }
+
+    fn own_limit(&self, text: &mut String) -> std::fmt::Result {
+        match &self.limit {
+            Some(limit) => write!(text, ": {limit}"),
+            None => Ok(()),
+        }
     }
 
     /// `: 2 of 2 running, 16 of 16 waiting`.
@@ -290,6 +302,9 @@ impl Serialize for Refusal {
         number("queue_size", self.queue_size.map(u64::from))?;
         number("queue_timeout_ms", self.queue_timeout_ms)?;
         number("retry_after_ms", self.retry_after_ms)?;
+        if let Some(limit) = &self.limit {
+            map.serialize_entry("limit", &**limit)?;
+        }
         map.serialize_entry("executed", self.outcome.executed().name())?;
         map.serialize_entry("call_id", &self.call_id.to_string())?;
         if let Some(note) = &self.note {

@@ -7,6 +7,7 @@ use crate::config::fault::did_you_mean;
 use crate::config::read::{Item, Reader, Table};
 use crate::config::schema;
 use crate::config::{Auth, CallerConfig, Rate, UpstreamConfig};
+use crate::limits::quota::Quota;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub(super) fn read(
             .get("max_queued")
             .and_then(|item| reader.count(item, 1..=LONGEST_QUEUE, "leave it out for no limit of its own")),
         rate: table.get("rate").and_then(|item| rate(reader, item)),
+        quota: table.get("quota").and_then(|item| quota(reader, item)),
         upstreams: table.get("upstreams").and_then(|item| allowed_upstreams(reader, item, upstreams)),
         tools: table.get("tools").and_then(|item| allowed_tools(reader, item)),
     };
@@ -107,6 +109,28 @@ fn rate(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<Rate> {
         );
     }
     Some(Rate { per_second: number, burst: burst.unwrap_or(Some(number.ceil() as u32))?.max(1) })
+}
+
+fn quota(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<Quota> {
+    let hint = "write it as { bytes_per_minute = \"1MiB\" } or { tokens_per_minute = 250000 }";
+    if !super::is_table(item.node) {
+        let message = format!("must be a table, not {}", item.node.value.kind());
+        return reader.refuse(item, message, hint);
+    }
+    let table = reader.table(Some(item), &item.key, &schema::QUOTA, None);
+    let (bytes, tokens) = (table.get("bytes_per_minute"), table.get("tokens_per_minute"));
+    if bytes.is_none() && tokens.is_none() {
+        return reader.refuse(item, "says no quota", hint);
+    }
+    // An answer has some hundred bytes at least: less a minute would serve one call every few minutes by accident.
+    let least = "leave `quota` out for no limit; to let a caller make no calls, take its key out";
+    let bytes = bytes.map(|item| reader.size(item, 1 << 10..=1 << 40));
+    let tokens = tokens.map(|item| reader.count(item, 256..=1_000_000_000, least));
+    // One that is wrong must not leave the other to stand alone.
+    Some(Quota {
+        bytes_per_minute: bytes.map_or(Some(None), |bytes| bytes.map(Some))?,
+        tokens_per_minute: tokens.map_or(Some(None), |tokens| tokens.map(Some))?.map(u64::from),
+    })
 }
 
 fn allowed_upstreams(

@@ -82,6 +82,7 @@ max_priority = "normal"
 max_concurrent = 5
 max_queued = 6
 rate = { per_second = 0.5 }
+quota = { bytes_per_minute = "2MiB", tokens_per_minute = 250000 }
 upstreams = ["a"]
 tools = ["a__export"]
 "#;
@@ -111,6 +112,8 @@ tools = ["a__export"]
     let bot = &config.callers["bot"];
     assert_eq!((bot.keys.len(), bot.weight, bot.max_priority), (2, 4, Lane::Normal));
     assert_eq!(bot.rate, Some(Rate { per_second: 0.5, burst: 1 }));
+    let quota = bot.quota.unwrap();
+    assert_eq!((quota.bytes_per_minute, quota.tokens_per_minute), (Some(2 << 20), Some(250_000)));
     assert_eq!(bot.tools.as_deref(), Some(&["a__export".to_owned()][..]));
 }
 
