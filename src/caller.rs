@@ -52,13 +52,13 @@ pub struct Caller {
     /// How the subject was known: `none`, `key`, `peer-uid`.
     pub identity: &'static str,
     pub config: arc_swap::ArcSwap<CallerConfig>,
-    /// The rate limit's theoretical arrival time, in nanoseconds of the daemon's run.
+    /// The rate limit's theoretical arrival time, in nanoseconds since `origin`.
     pub(crate) rate: AtomicU64,
     /// The same of what is answered without a call: handshakes and lists.
     asks: AtomicU64,
     /// What it has used of its quota.
     used: Used,
-    /// Where the quota's clock begins.
+    /// Where the clock of its limits begins.
     origin: Instant,
     /// When it was last seen, for rule R15's "another caller is present".
     seen: Mutex<Option<Instant>>,
@@ -144,14 +144,14 @@ impl Caller {
         u64::try_from(now.saturating_duration_since(self.origin).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Takes one call off the rate limit, or says in how many milliseconds one is to be had.
+    /// Takes one call off the rate limit, or says what that is and in how many milliseconds one is to be had.
     ///
     /// A token bucket kept as one number (the time at which the bucket would be full again), so that it
-    /// costs a single compare-exchange. `since_start` is the daemon's monotonic time in nanoseconds.
-    pub fn take_rate(&self, since_start: u64) -> Result<(), u64> {
+    /// costs a single compare-exchange.
+    pub fn take_rate(&self, now: Instant) -> Result<(), (Rate, u64)> {
         let config = self.config.load();
         let Some(rate) = config.rate else { return Ok(()) };
-        take(&self.rate, rate, since_start)
+        take(&self.rate, rate, self.since(now)).map_err(|wait_ms| (rate, wait_ms.max(1)))
     }
 
     /// The same for a handshake or a list, which are no calls and have a limit of their own.

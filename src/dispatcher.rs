@@ -4,6 +4,7 @@
 //! way to an upstream. The order of checks is fixed: may this caller make this call, has it calls left,
 //! is there memory, then the queue.
 
+mod admit;
 pub mod history;
 pub mod live;
 pub mod route;
@@ -202,16 +203,8 @@ impl Dispatcher {
             call.end(Outcome::Refused(Reason::NotAllowed), Scope::Caller, now);
         } else if self.draining.load(Relaxed) {
             refuse_draining(call);
-        } else if let Err(wait_ms) = call.caller.take_rate((now - self.started).as_nanos() as u64) {
-            let mut refusal = call.refusal(Outcome::Refused(Reason::CallerRate), Scope::Caller);
-            refusal.retry_after_ms = Some(wait_ms.max(1));
-            refusal.limit = rights.rate.map(|rate| rate.to_string().into());
-            call.refuse(refusal, now);
-        } else if let Err(debt) = call.caller.check_quota(now) {
-            let mut refusal = call.refusal(Outcome::Refused(Reason::CallerQuota), Scope::Caller);
-            refusal.retry_after_ms = Some(debt.wait.div_ceil(1_000_000));
-            refusal.limit = Some(debt.to_string().into());
-            call.refuse(refusal, now);
+        } else if let Err(refusal) = admit::own_limits(call, now) {
+            call.refuse(*refusal, now);
         } else if !fits {
             call.end(Outcome::Refused(Reason::Overloaded), Scope::Global, now);
         } else {
