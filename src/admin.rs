@@ -4,18 +4,23 @@
 //! the call's ticket, so it never waits behind calls. `docs/admin-api.md` describes routes and shapes;
 //! the types are those of `forebay-wire`.
 
+mod change;
 mod fault;
 mod list;
+mod look;
 mod routes;
+mod save;
 mod socket;
 mod stream;
 #[cfg(all(test, not(forebay_loom)))]
 mod tests;
 mod who;
+mod why;
 
 pub use socket::{BindError, Socket};
 
 use crate::dispatcher::Dispatcher;
+use crate::upstream::Upstream;
 use forebay_wire::Role;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -37,6 +42,8 @@ pub struct Admin {
     dispatcher: Arc<Dispatcher>,
     mcp: SocketAddr,
     hub: stream::Hub,
+    /// Held while limits are changed.
+    changing: tokio::sync::Mutex<()>,
     /// Nothing more is accepted; streams end.
     ended: CancellationToken,
 }
@@ -44,7 +51,20 @@ pub struct Admin {
 impl Admin {
     /// `mcp` is the address at which calls are served.
     pub fn new(dispatcher: Arc<Dispatcher>, mcp: SocketAddr) -> Arc<Self> {
-        Arc::new(Admin { dispatcher, mcp, hub: stream::Hub::default(), ended: CancellationToken::new() })
+        Arc::new(Admin {
+            dispatcher,
+            mcp,
+            hub: stream::Hub::default(),
+            changing: tokio::sync::Mutex::default(),
+            ended: CancellationToken::new(),
+        })
+    }
+
+    fn upstream(&self, name: &str) -> Result<Arc<Upstream>, fault::Refusal> {
+        self.dispatcher.upstream(name).ok_or_else(|| {
+            let known: Vec<_> = self.dispatcher.upstreams().keys().map(ToString::to_string).collect();
+            fault::Refusal::unknown_upstream(name, &known)
+        })
     }
 
     /// Serves until `stop`. Requests under way are answered; the socket file is removed at the end.

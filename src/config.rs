@@ -23,6 +23,7 @@ mod tests;
 mod value;
 mod variables;
 
+pub(crate) use check::LONGEST_QUEUE;
 pub use env::{Env, LARGEST_FILE, ProcessEnv};
 pub use fault::{Faults, Finding, Place, Warning};
 pub use json_schema::schema as json_schema;

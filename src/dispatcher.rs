@@ -273,6 +273,16 @@ impl Dispatcher {
         self.books.live.all()
     }
 
+    /// In how many parts the live calls are kept.
+    pub fn live_shards(&self) -> usize {
+        live::SHARDS
+    }
+
+    /// Adds the live calls of one part that `takes` wants. The part is held for as long as that takes.
+    pub fn live_in_shard(&self, shard: usize, takes: impl Fn(&Call) -> bool, found: &mut Vec<Arc<Call>>) {
+        self.books.live.shard_calls(shard, takes, found);
+    }
+
     /// How many calls have not ended.
     pub fn live_count(&self) -> usize {
         self.books.live.count()

@@ -4,7 +4,7 @@
 
 use crate::call::{Call, State};
 use crate::caller::{Caller, Lane};
-use crate::config::{Auth, Target};
+use crate::config::{Auth, Limits, Target};
 use crate::dispatcher::Dispatcher;
 use crate::dispatcher::history::Record;
 use crate::ledger::Counts;
@@ -107,6 +107,19 @@ pub fn upstream(upstream: &Upstream) -> wire::Upstream {
         fault: status.fault.map(|brief| report.fault.unwrap_or_else(|| brief.to_string())),
         retry_in_ms: status.retry_in.map(millis),
         pids: report.pids,
+    }
+}
+
+/// Limits in force or of the file; 0 where there is none.
+pub fn limits(limits: &Limits) -> wire::Limits {
+    let time = |limit: Option<Duration>| Some(limit.map_or(0, millis));
+    wire::Limits {
+        max_concurrent: Some(limits.max_concurrent.shown()),
+        queue_size: Some(limits.queue_size),
+        queue_timeout_ms: time(limits.queue_timeout),
+        call_timeout_ms: time(limits.call_timeout),
+        max_queued: Some(limits.max_queued.unwrap_or(0)),
+        cancel_grace_ms: Some(millis(limits.cancel_grace)),
     }
 }
 

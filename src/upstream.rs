@@ -19,7 +19,7 @@ pub mod transport;
 pub use connection::{Connection, Run, RunId};
 pub use gates::Gates;
 pub use handle::{
-    Edited, List, ListItem, ListKind, Page, Print, Row, RowState, Status, Unavailable, Upstream, UpstreamState,
+    Edited, Found, List, ListItem, ListKind, Page, Print, Row, RowState, Status, Unavailable, Upstream, UpstreamState,
 };
 pub use shared::UpstreamShared;
 pub use supervisor::Supervisor;

@@ -2,18 +2,20 @@
 
 use super::fault::Refusal;
 use super::list::{self, Cursor, Filter};
-use super::{Admin, stream, who};
-use crate::call::{CallId, CallRef};
+use super::who::Who;
+use super::{Admin, change, look, stream, who};
+use crate::call::CallRef;
 use crate::dispatcher::{CancelAnswer, Found};
+use crate::events::Draft;
 use crate::outcome::CancelledBy;
 use crate::snapshot;
-use crate::upstream::{RowState, Unavailable, Upstream};
+use crate::upstream::{RowState, Unavailable};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use forebay_wire as wire;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -28,8 +30,15 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/v1/state", get(state))
         .route("/v1/stream", get(stream::stream))
         .route("/v1/calls", get(calls))
-        .route("/v1/calls/{id}", get(call))
+        .route("/v1/calls/{id}", get(look::call).post(change::edit))
+        .route("/v1/calls/{id}/why", get(look::why_call))
         .route("/v1/calls/{id}/cancel", post(cancel))
+        .route("/v1/cancel", post(change::cancel_many))
+        .route("/v1/callers", get(look::callers))
+        .route("/v1/events", get(look::events))
+        .route("/v1/upstreams/{name}", get(look::upstream).patch(change::limits))
+        .route("/v1/upstreams/{name}/why", get(look::why_upstream))
+        .route("/v1/upstreams/{name}/stderr", get(look::stderr))
         .route("/v1/upstreams/{name}/{action}", post(steer))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -82,43 +91,6 @@ async fn calls(
     Ok(Json(list::page(&admin.dispatcher, &filter, cursor, limit).await?))
 }
 
-async fn call(
-    State(admin): State<Arc<Admin>>,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Json<wire::Call>, Refusal> {
-    let Path(text) = id.map_err(bad_path)?;
-    let reference = reference(&text)?;
-    let dispatcher = &admin.dispatcher;
-    let (upstream, id, mut shown) = match dispatcher.find(reference) {
-        Found::Live(call) => (call.upstream().clone(), call.id, snapshot::live(&call, Instant::now())),
-        Found::Finished(record) => {
-            let shown = snapshot::record(&record);
-            if !may_linger(&shown) {
-                return Ok(Json(shown));
-            }
-            (record.upstream.clone(), record.id, shown)
-        }
-        Found::Unknown { other_run } => return Err(Refusal::unknown_id(&text, other_run, &dispatcher.mark())),
-    };
-    // The queue knows position, time left, and whether a finished call still holds its slot.
-    if let Some(upstream) = dispatcher.upstream(&upstream)
-        && let Some(row) = row_if_shown(&upstream, id).await
-    {
-        shown = row;
-    }
-    Ok(Json(shown))
-}
-
-async fn row_if_shown(upstream: &Arc<Upstream>, id: CallId) -> Option<wire::Call> {
-    let row = list::row_of(upstream, id).await?;
-    Some(snapshot::row(&row, Instant::now()))
-}
-
-/// Only what was ended while it ran can hold a slot after its end.
-fn may_linger(call: &wire::Call) -> bool {
-    call.executed.as_deref() == Some("unknown")
-}
-
 /// A cancel of a call that is not known answers with both, so that every reader finds what it looks for.
 #[derive(Serialize)]
 struct UnknownCancel {
@@ -128,9 +100,14 @@ struct UnknownCancel {
     fault: wire::Fault,
 }
 
-async fn cancel(State(admin): State<Arc<Admin>>, id: Result<Path<String>, PathRejection>) -> Result<Response, Refusal> {
+async fn cancel(
+    State(admin): State<Arc<Admin>>,
+    Extension(who): Extension<Who>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, Refusal> {
     let Path(text) = id.map_err(bad_path)?;
-    let answered = admin.dispatcher.cancel(reference(&text)?, CancelledBy::Operator, None);
+    let reference = reference(&text)?;
+    let answered = admin.dispatcher.cancel(reference, CancelledBy::Operator, None);
     let plain = |answer| wire::CancelAnswer { id: text.clone(), answer, outcome: None, reason: None };
     let answer = match answered {
         CancelAnswer::CancelledQueued => plain(wire::Cancelled::CancelledQueued),
@@ -146,36 +123,50 @@ async fn cancel(State(admin): State<Arc<Admin>>, id: Result<Path<String>, PathRe
             return Ok((status, Json(UnknownCancel { answer, fault })).into_response());
         }
     };
-    tracing::info!(call = %text, answer = ?answer.answer, "cancel asked for by an operator");
+    tracing::info!(call = %text, by = %who.by, answer = ?answer.answer, "cancel asked for by an operator");
+    let did = match answer.answer {
+        wire::Cancelled::CancelledQueued => "queued",
+        wire::Cancelled::CancelledRunning => "running",
+        wire::Cancelled::AlreadyFinished | wire::Cancelled::UnknownId | wire::Cancelled::Unknown => {
+            return Ok(Json(answer).into_response());
+        }
+    };
+    let words = format!("cancelled {text}, which was {did}");
+    let mut draft = Draft::new(wire::Level::Info, "cancelled", words).by(&who.by);
+    if let Found::Finished(record) = admin.dispatcher.find(reference) {
+        draft = draft.call(record.id).caller(&record.caller).upstream(&record.upstream);
+    }
+    admin.dispatcher.events().tell(draft);
     Ok(Json(answer).into_response())
 }
 
 async fn steer(
     State(admin): State<Arc<Admin>>,
+    Extension(who): Extension<Who>,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Json<wire::Upstream>, Refusal> {
     let Path((name, action)) = path.map_err(bad_path)?;
-    let Some(upstream) = admin.dispatcher.upstream(&name) else {
-        let known: Vec<_> = admin.dispatcher.upstreams().keys().map(ToString::to_string).collect();
-        return Err(Refusal::unknown_upstream(&name, &known));
-    };
-    let done = match &*action {
-        "pause" => timeout(PATIENCE, upstream.pause()).await,
-        "resume" => timeout(PATIENCE, upstream.resume()).await,
-        "drain" => timeout(PATIENCE, upstream.drain()).await,
+    let upstream = admin.upstream(&name)?;
+    let (done, kind) = match &*action {
+        "pause" => (timeout(PATIENCE, upstream.pause()).await, "upstream.paused"),
+        "resume" => (timeout(PATIENCE, upstream.resume()).await, "upstream.resumed"),
+        "drain" => (timeout(PATIENCE, upstream.drain()).await, "upstream.draining"),
+        "restart" => (timeout(PATIENCE, upstream.restart()).await, "upstream.restarted"),
         other => {
             let message = format!("an upstream cannot be told to `{other}`");
             return Err(Refusal::new(
                 StatusCode::NOT_FOUND,
                 "unknown_action",
                 message,
-                "known are pause, resume, drain",
+                "known are pause, resume, drain, restart",
             ));
         }
     };
     match done {
         Ok(Ok(())) => {
-            tracing::info!(upstream = %name, action, "steered by an operator");
+            tracing::info!(upstream = %name, action, by = %who.by, "steered by an operator");
+            let draft = Draft::new(wire::Level::Info, kind, format!("{name}: {action}"));
+            admin.dispatcher.events().tell(draft.upstream(&name).by(&who.by));
             Ok(Json(snapshot::upstream(&upstream)))
         }
         Ok(Err(Unavailable)) | Err(_) => Err(Refusal::unavailable(&name)),
@@ -210,11 +201,11 @@ async fn wrong_method() -> Refusal {
     )
 }
 
-fn bad_path(fault: PathRejection) -> Refusal {
+pub(super) fn bad_path(fault: PathRejection) -> Refusal {
     Refusal::bad("bad_path", fault.body_text(), "")
 }
 
-fn reference(text: &str) -> Result<CallRef, Refusal> {
+pub(super) fn reference(text: &str) -> Result<CallRef, Refusal> {
     text.parse().map_err(|fault: crate::call::BadCallId| Refusal::bad("bad_id", fault.to_string(), "see `forebay ps`"))
 }
 

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "tests say by panicking that something is wrong")]
 
 mod calls;
+mod change;
+mod look;
 mod state;
 mod steer;
 mod stream;
@@ -182,7 +184,6 @@ async fn ask(
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-#[expect(dead_code, reason = "for the routes to come")]
 fn typed<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).unwrap()
 }

@@ -31,7 +31,6 @@ pub(super) struct Who {
     pub(super) subject: Arc<str>,
     pub(super) role: wire::Role,
     /// As it stands in the event log: `uid:1000 tui`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "steering routes write it down; none does yet"))]
     pub(super) by: Arc<str>,
 }
 

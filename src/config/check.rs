@@ -4,6 +4,8 @@ mod caller;
 mod limits;
 mod upstream;
 
+pub(crate) use limits::LONGEST_QUEUE;
+
 pub(super) use upstream::points_at;
 
 use super::node::{Node, Value};

@@ -5,9 +5,9 @@
 //! those alike (one caller, reason and second) only the newest is kept, with how many it stands for. Putting
 //! costs one lock and no search; finding, which only people ask for, looks through the numbers.
 
-use crate::call::{Call, CallId, Ending};
+use crate::call::{Call, CallId, Ending, Steps};
 use crate::caller::{CallerId, Lane};
-use crate::outcome::{Outcome, Reason};
+use crate::outcome::{Executed, Outcome, Reason};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -43,11 +43,26 @@ pub struct Record {
     pub outcome: Outcome,
     /// How many refusals this one stands for; 1 for any other call.
     pub times: u32,
+    /// When it was put into its queue, and when it began to run, if it did.
+    pub queued_at: Option<Instant>,
+    pub started: Option<Instant>,
+    /// The rare steps of its life; some may come after its end.
+    pub steps: Option<Arc<Steps>>,
+    /// What the steps are counted as: those there were, and room for those that follow an end.
+    steps_size: usize,
 }
+
+/// Bytes for the steps that may follow an end: asked to stop, and released.
+const LATE_STEPS: usize = 300;
 
 impl Record {
     pub(super) fn of(call: &Call, ending: &Ending) -> Self {
         let (queued, running) = call.times(ending.at);
+        // What may still run at its server goes on to have a story.
+        let steps = match ending.outcome.executed() {
+            Executed::Unknown => Some(call.ticket.shared_steps()),
+            Executed::Yes | Executed::Never => call.ticket.steps(),
+        };
         Record {
             id: call.id,
             caller_id: call.caller.id,
@@ -65,6 +80,10 @@ impl Record {
             bytes: call.bytes(),
             outcome: ending.outcome,
             times: 1,
+            queued_at: call.ticket.queued(),
+            started: call.ticket.started(),
+            steps_size: steps.as_ref().map_or(0, |steps| steps.bytes() + LATE_STEPS),
+            steps,
         }
     }
 }
@@ -77,7 +96,7 @@ impl Record {
             Cow::Owned(method) => method.len(),
         };
         // The counts of both allocations, and the place in the room.
-        size_of::<Record>() + self.target.len() + method + 48
+        size_of::<Record>() + self.target.len() + method + 48 + self.steps_size
     }
 }
 
@@ -209,6 +228,10 @@ mod tests {
             bytes: 100,
             outcome,
             times: 1,
+            queued_at: None,
+            started: None,
+            steps: None,
+            steps_size: 0,
         }
     }
 

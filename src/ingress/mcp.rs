@@ -14,7 +14,7 @@ use crate::caller::{Caller, Lane};
 use crate::outcome::CancelledBy;
 use crate::protocol::envelope::{self, Message, Request};
 use crate::protocol::error;
-use crate::protocol::json::unquote;
+use crate::protocol::json::{members, unquote};
 use crate::protocol::method::{self, Route, TargetKey, target_key};
 use crate::protocol::splice::ReplyForm;
 use crate::protocol::version::Era;
@@ -126,6 +126,10 @@ impl Post<'_> {
             let message = "`params.protocolVersion` is missing or no string";
             return answer::rpc_error(400, Some(id), error::INVALID_PARAMS, message, None);
         };
+        if let Some(Ok(info)) = params.get("clientInfo").map(members) {
+            let text = |key| info.get(key).and_then(unquote).unwrap_or_default();
+            self.caller.claimed(&text("name"), &text("version"));
+        }
         let hello = hello::hello(self.ingress, self.caller, one).await;
         let mut randomness = [0; 16];
         if let Err(fault) = getrandom::fill(&mut randomness) {

@@ -1,6 +1,6 @@
 //! [`Upstream`]: what the rest of the daemon holds of one server.
 
-use super::actor::control::{Edit, ListCalls, Refresh, Restart, ShutDown};
+use super::actor::control::{Edit, FindCall, ListCalls, Refresh, Restart, ShutDown};
 use super::actor::{UpstreamActor, configured_processes};
 use super::connection::{AskError, Connection, Report, ServerInfo};
 use super::link::{Link, LinkState};
@@ -126,6 +126,15 @@ pub enum RowState {
 pub struct Page {
     pub rows: Vec<Row>,
     pub next: Option<u64>,
+}
+
+/// One call as its upstream's queue has it.
+#[derive(Clone, Debug, Default, kameo::Reply)]
+pub struct Found {
+    /// None if the queue does not hold it.
+    pub row: Option<Row>,
+    /// How long it will still wait, as far as that can be told.
+    pub wait: Option<Duration>,
 }
 
 /// The actor did not answer in time, or has been removed.
@@ -276,6 +285,26 @@ impl Upstream {
     /// Rows from `cursor` on (0 is the first), at most `limit` (at most 256).
     pub async fn page(&self, cursor: u64, limit: usize) -> Result<Page, Unavailable> {
         self.ask(ListCalls { cursor, limit }).await
+    }
+
+    /// One call's row, without a look at the others.
+    pub async fn find(&self, call: &Arc<Call>) -> Result<Found, Unavailable> {
+        self.ask(FindCall { call: call.clone() }).await
+    }
+
+    /// What the server said of itself, if it is connected.
+    pub fn known_server(&self) -> Option<Arc<ServerInfo>> {
+        self.connection.server()
+    }
+
+    /// Limits as the config file has them; those in force may lie over them (rule R24).
+    pub fn file_limits(&self) -> Limits {
+        Limits::clone(&self.shared.file_limits.load())
+    }
+
+    /// The config file has other limits from now on.
+    pub fn set_file_limits(&self, limits: Limits) {
+        self.shared.file_limits.store(Arc::new(limits));
     }
 
     /// Nothing is dispatched any more; arrivals queue.

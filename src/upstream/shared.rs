@@ -9,7 +9,7 @@ use super::link::{Link, LinkState};
 use super::lists::Lists;
 use super::saturation::Saturation;
 use crate::call::Call;
-use crate::config::{Start, UpstreamConfig};
+use crate::config::{Limits, Start, UpstreamConfig};
 use crate::events::{Draft, EventLog};
 use crate::ledger::Ledger;
 use crate::outcome::{Outcome, Reason, Refusal, Scope};
@@ -34,6 +34,8 @@ const FAILING: &str = "its actor keeps failing and is restarted after a rest";
 pub struct UpstreamShared {
     pub name: Arc<str>,
     pub config: ArcSwap<UpstreamConfig>,
+    /// Limits as the config file has them, below what was changed live.
+    pub(crate) file_limits: ArcSwap<Limits>,
     pub ledger: Arc<Ledger>,
     /// Calls on their way into the queue. Large enough that full means the queue is full too; of [`NO_RING`] places,
     /// and never pushed into, until there is a first call (rule R21).
@@ -136,6 +138,7 @@ impl UpstreamShared {
             lists: Lists::default(),
             events: OnceLock::new(),
             origin: now,
+            file_limits: ArcSwap::from_pointee(config.limits.clone()),
             config: ArcSwap::new(config),
         })
     }

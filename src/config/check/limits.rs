@@ -7,7 +7,7 @@ use crate::config::{AfterCancel, Concurrency, Fairness, Limits, MAX_CONCURRENT_C
 use std::time::Duration;
 
 /// The longest queue: the submit ring has 65,536 places at most, and running calls pass through it too (R21).
-pub(super) const LONGEST_QUEUE: u32 = 65_536 - MAX_CONCURRENT_CEILING;
+pub(crate) const LONGEST_QUEUE: u32 = 65_536 - MAX_CONCURRENT_CEILING;
 
 /// What one table says; none is what it leaves to the next.
 #[derive(Clone, Debug, Default)]

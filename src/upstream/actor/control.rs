@@ -7,7 +7,7 @@ use super::UpstreamActor;
 use super::turn::SLICE;
 use crate::call::{Call, What};
 use crate::caller::Lane;
-use crate::upstream::handle::{Edited, Page, Row};
+use crate::upstream::handle::{Edited, Found, Page, Row};
 use crate::upstream::link::LinkState;
 use crate::upstream::queue::EntryId;
 use crate::upstream::shared::Switch;
@@ -32,6 +32,12 @@ pub(crate) struct Restart;
 pub(crate) struct ListCalls {
     pub(crate) cursor: u64,
     pub(crate) limit: usize,
+}
+
+/// Asks for one call's row.
+#[derive(Clone)]
+pub(crate) struct FindCall {
+    pub(crate) call: Arc<Call>,
 }
 
 /// Changes a queued call (rule R25).
@@ -93,6 +99,25 @@ impl Message<ListCalls> for UpstreamActor {
             left: row.due.map(|due| due.since(self.now)),
         });
         Page { rows: rows.collect(), next: part.next }
+    }
+}
+
+impl Message<FindCall> for UpstreamActor {
+    type Reply = Found;
+
+    async fn handle(&mut self, FindCall { call }: FindCall, _: &mut Context<Self, Found>) -> Found {
+        self.read_clock();
+        let id = EntryId(call.entry.load(Acquire));
+        if id.0 == 0 || !self.holds(id, &call) {
+            return Found::default();
+        }
+        let row = self.core.row(id).map(|row| Row {
+            call: row.job,
+            state: row.state,
+            position: row.position,
+            left: row.due.map(|due| due.since(self.now)),
+        });
+        Found { row, wait: self.core.wait_of(id) }
     }
 }
 

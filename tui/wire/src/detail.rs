@@ -66,6 +66,14 @@ pub struct UpstreamDetail {
     pub stderr: Vec<String>,
 }
 
+/// `GET /v1/upstreams/{name}/stderr`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stderr {
+    pub upstream: String,
+    /// The newest lines of its error output, oldest first. Hostile text.
+    pub stderr: Vec<String>,
+}
+
 /// `GET /v1/calls/{id}/why` and `GET /v1/upstreams/{name}/why`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Why {

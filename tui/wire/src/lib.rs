@@ -17,7 +17,7 @@ mod upstream;
 pub use call::{Call, CallState, CallsPage, CancelAnswer, Cancelled, Lane};
 pub use caller::{Caller, CallersPage};
 pub use daemon::{AuthMode, Health, OutcomeCount, State, Totals};
-pub use detail::{CallDetail, Share, Split, Step, UpstreamDetail, Why};
+pub use detail::{CallDetail, Share, Split, Stderr, Step, UpstreamDetail, Why};
 pub use error::Fault;
 pub use event::{Event, EventsPage, Level};
 pub use steer::{CancelledMany, Edit, EditAnswer, Edited, Limits, LimitsAnswer, Role, Selector};
