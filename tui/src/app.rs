@@ -41,6 +41,9 @@ pub trait Desk {
     /// # Errors
     /// The terminal is gone.
     fn retake(&mut self) -> io::Result<()>;
+
+    /// A frame was drawn.
+    fn drawn(&mut self) {}
 }
 
 /// What comes from outside beside keys.
@@ -84,7 +87,7 @@ pub struct App<K, S> {
 pub async fn run<B, K, S>(app: App<K, S>, desk: &mut impl DeskWith<B>) -> io::Result<Ended>
 where
     B: Backend,
-    io::Error: From<B::Error>,
+    B::Error: Send + Sync + 'static,
     K: Stream<Item = io::Result<crossterm::event::Event>> + Unpin,
     S: Stream<Item = Signal> + Unpin,
 {
@@ -119,7 +122,9 @@ where
                 state.changed = false;
                 let at = now();
                 let mut drawn = None;
-                desk.terminal().draw(|frame| drawn = Some(view::draw(frame, &state, look, at)))?;
+                desk.terminal()
+                    .draw(|frame| drawn = Some(view::draw(frame, &state, look, at)))
+                    .map_err(io::Error::other)?;
                 if let Some(drawn) = drawn {
                     // What is in sight decides what is asked for.
                     if state.drawn != drawn {
@@ -127,6 +132,7 @@ where
                         ticks.reset_immediately();
                     }
                 }
+                desk.drawn();
                 drawn_at = Some(Instant::now());
                 continue;
             }
@@ -144,7 +150,7 @@ where
                 }
                 Effect::Reconnect => connection.again(),
                 Effect::Redraw => {
-                    desk.terminal().clear()?;
+                    desk.terminal().clear().map_err(io::Error::other)?;
                     state.changed = true;
                 }
                 Effect::Suspend => {

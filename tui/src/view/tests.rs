@@ -19,7 +19,7 @@ const SIZES: [(u16, u16); 3] = [(40, 10), (80, 24), (140, 40)];
 /// Draws as the loop does: once more after what is in sight was asked for.
 fn drawn(state: &mut State, look: Look, (width, height): (u16, u16), now: Moment) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let mut drawn = Drawn::default();
         terminal.draw(|frame| drawn = draw(frame, state, look, now)).unwrap();
         state.drawn = drawn;
@@ -232,7 +232,7 @@ fn any_action() -> impl Strategy<Value = Action> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn no_size_and_no_keys_break_a_screen(
