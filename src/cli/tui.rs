@@ -130,3 +130,41 @@ fn signals() -> std::io::Result<BoxStream<'static, Signal>> {
     ])
     .boxed())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::command;
+    use forebay_tui::input::BINDINGS;
+
+    /// The table of keys, as it stands in the guide.
+    fn table() -> String {
+        let mut table = String::from("| Key | On | Does | The same as |\n|---|---|---|---|\n");
+        for binding in BINDINGS.iter().filter(|binding| binding.twin.is_some()) {
+            let on: Vec<_> = match binding.on.len() {
+                len if len == forebay_tui::input::Kind::ALL.len() => vec!["any"],
+                _ => binding.on.iter().map(|kind| kind.name()).collect(),
+            };
+            let twin = binding.twin.unwrap_or_default();
+            table.push_str(&format!("| `{}` | {} | {} | `{twin}` |\n", binding.shown, on.join(", "), binding.words));
+        }
+        table
+    }
+
+    #[test]
+    fn every_action_has_a_command_that_the_command_line_takes() {
+        for binding in BINDINGS {
+            assert!(binding.twin.is_some() || !binding.steers, "{} steers and has no command", binding.shown);
+            let Some(twin) = binding.twin else { continue };
+            let line = twin.replace("ID", "k3f9q-1f9").replace("UPSTREAM", "mysql").replace("CALLER", "ci-bot");
+            if let Err(error) = command().try_get_matches_from(line.split(' ')) {
+                panic!("{} says `{line}`, and the command line says {error}", binding.shown);
+            }
+        }
+    }
+
+    #[test]
+    fn the_guide_has_the_table_of_keys_and_commands() {
+        let guide = include_str!("../../docs/guide.md");
+        assert!(guide.contains(&table()), "docs/guide.md should hold:\n{}", table());
+    }
+}

@@ -16,6 +16,8 @@ const FRESH_MS: u64 = 450;
 const LOST_MS: u64 = 12_000;
 /// How long a row that has left stays to be seen.
 pub(super) const FADES_MS: u64 = 3_000;
+/// A row that was there for less is let go at once: what comes and goes by the hundred is only noise.
+const WORTH_SEEING_MS: u64 = 2_000;
 /// Rows that have left and are shown at most.
 const MOST_FADING: usize = 12;
 
@@ -208,7 +210,11 @@ impl Calls {
         let complete = self.is_complete();
         let left: Vec<Call> = old
             .into_iter()
-            .filter(|call| !here.contains(&*call.id) && (complete || call.state != CallState::Queued))
+            .filter(|call| {
+                call.age_ms >= WORTH_SEEING_MS
+                    && !here.contains(&*call.id)
+                    && (complete || call.state != CallState::Queued)
+            })
             .collect();
         for call in left {
             if self.fading.len() < MOST_FADING && !self.fading.iter().any(|(there, _)| there.id == call.id) {
@@ -262,7 +268,7 @@ mod tests {
     use super::*;
 
     fn page(ids: std::ops::Range<usize>, next: Option<&str>) -> CallsPage {
-        let calls = ids.map(|id| Call { id: format!("k-{id}"), ..Call::default() }).collect();
+        let calls = ids.map(|id| Call { id: format!("k-{id}"), age_ms: 3_000, ..Call::default() }).collect();
         CallsPage { calls, next: next.map(Into::into), missing: Vec::new() }
     }
 

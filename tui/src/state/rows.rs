@@ -219,6 +219,7 @@ fn calls<'a>(model: &'a Model, list: &List, clock: Moment) -> Vec<Row<'a>> {
         // Holders of slots first, the longest first; then the queue as the daemon has it.
         _ => Box::new(move |a, b| {
             let key = |row: &Row<'_>| match row.call.state {
+                _ if row.gone => (2, Reverse(0)),
                 CallState::Running | CallState::Lingering => (0, Reverse(row.running_ms(clock))),
                 CallState::Queued | CallState::Finished | CallState::Unknown => (1, Reverse(0)),
             };

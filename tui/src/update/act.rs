@@ -17,6 +17,11 @@ pub(super) fn act(state: &mut State, action: Action, now: Moment) -> Vec<Effect>
         return effects;
     }
     let which = state.active();
+    if needs_selection(action) {
+        for which in [which, Which::Upstreams] {
+            pin(state, which, now);
+        }
+    }
     match action {
         Action::Quit | Action::Interrupt => return vec![Effect::Quit],
         Action::Suspend => return vec![Effect::Suspend],
@@ -98,6 +103,35 @@ pub(super) fn act(state: &mut State, action: Action, now: Moment) -> Vec<Effect>
         Action::Yes | Action::No | Action::Type(_) | Action::Erase | Action::Accept | Action::Save => {}
     }
     Vec::new()
+}
+
+/// Whether an action is about what is selected.
+fn needs_selection(action: Action) -> bool {
+    matches!(
+        action,
+        Action::Open
+            | Action::Mark
+            | Action::Copy
+            | Action::Stderr
+            | Action::Cancel
+            | Action::CancelCaller
+            | Action::Raise
+            | Action::Lower
+            | Action::Extend
+            | Action::Pause
+            | Action::Drain
+            | Action::Restart
+            | Action::Limits
+    )
+}
+
+/// Selects by name what stands first, where nothing was selected: the next key is about the same thing, whatever
+/// stands first by then.
+fn pin(state: &mut State, which: Which, now: Moment) {
+    if state.lists.get(which).selected.is_none() && which != Which::Events {
+        let name = state.selected(which, now);
+        state.lists.get_mut(which).selected = name;
+    }
 }
 
 /// What an overlay takes for itself. `None`: it does not take this.

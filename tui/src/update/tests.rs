@@ -130,6 +130,16 @@ fn pausing_asks_nothing_and_the_same_key_resumes() {
 }
 
 #[test]
+fn what_was_steered_stays_selected_when_another_comes_to_the_top() {
+    let mut state = sample::state();
+    press(&mut state, "p");
+    let worse = wire::Upstream { queued: 64, oldest_wait_ms: 99_000, ..sample::upstreams()[1].clone() };
+    let changes = wire::Changes { sequence: 1, upstreams: vec![worse], ..wire::Changes::default() };
+    update(&mut state, Event::Heard(Heard::Update(wire::Update::Changes(Box::new(changes)))), NOW);
+    assert_eq!(asked(&press(&mut state, "p")), [&Ask::Steer(Steer::Pause, "mysql-prod".into())]);
+}
+
+#[test]
 fn drain_and_restart_ask_first() {
     let mut state = sample::state();
     for (key, steer) in [("d", Steer::Drain), ("r", Steer::Restart)] {

@@ -109,7 +109,7 @@ fn facts(view: &View<'_>, told: &Told<CallDetail>, frame: &mut Frame<'_>, area: 
 fn times(view: &View<'_>, told: &Told<CallDetail>, width: usize) -> ratatui::text::Line<'static> {
     let call = &told.what.call;
     let row = Row { call, at: told.at, gone: call.state == CallState::Finished };
-    let arrived = clock(told.what.arrived_unix_ms, view.state.options.utc_offset_s, true);
+    let arrived = arrived(view, &told.what);
     let mut pen = Pen::new(view.look).plain(" ").left("arrived", 11, Tone::Dim).plain(&arrived);
     let (word, spent) = match call.state {
         CallState::Queued => ("queued", row.queued_ms(view.clock)),
@@ -123,6 +123,14 @@ fn times(view: &View<'_>, told: &Told<CallDetail>, width: usize) -> ratatui::tex
     }
     let _ = width;
     pen.line()
+}
+
+fn arrived(view: &View<'_>, detail: &CallDetail) -> String {
+    match detail.arrived_unix_ms {
+        // An older daemon does not tell.
+        0 => "-".into(),
+        at => clock(at, view.state.options.utc_offset_s, true),
+    }
 }
 
 fn timeline(view: &View<'_>, steps: &[Step], edge: &str, frame: &mut Frame<'_>, area: Rect) {
@@ -162,7 +170,7 @@ pub(super) fn beside(view: &View<'_>, frame: &mut Frame<'_>, area: Rect) {
         ("client", detail.client.as_ref().map_or("-".into(), |client| format!("{client} (declared)"))),
         ("method", format!("{} {}", call.method, if call.tool.is_some() { aim(call) } else { "" })),
         ("priority", lane_word(call.lane).into()),
-        ("arrived", format!("{}{position}", clock(detail.arrived_unix_ms, view.state.options.utc_offset_s, true))),
+        ("arrived", format!("{}{position}", arrived(view, detail))),
         ("state", state_words(view, &row, view.clock)),
         ("payload", format!("{} B in, hidden", number(call.bytes))),
     ];

@@ -82,7 +82,7 @@ pub(super) fn draw(view: &View<'_>, frame: &mut Frame<'_>, area: Rect, drawn: &m
         return;
     }
     let calls = &view.model.calls;
-    let mut title = format!(" {words} calls");
+    let mut title = if calls.is_complete() { format!(" {words} calls") } else { format!(" {words}") };
     if let Screen::OfCaller(name) = view.state.screen()
         && let Some(row) = view.model.callers.get(name)
     {
