@@ -16,7 +16,8 @@ pub(super) struct Args {
     /// The one upstream to show, under its tools' own names [default: all, as NAME__TOOL]
     #[arg(value_name = "UPSTREAM")]
     upstream: Option<String>,
-    /// A name for this client beside others of the same caller; for display, no right hangs on it
+    /// A name for this client beside others of the same caller, sent along for display; no right hangs on it, and
+    /// daemons of this version take no notice of it
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
     /// A file that holds the caller's key; else the variable FOREBAY_KEY is used

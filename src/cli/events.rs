@@ -103,7 +103,7 @@ async fn follow(client: &Client, mut from: u64, filter: &Filter, global: &Global
 }
 
 async fn page(client: &Client, from: u64) -> Result<Page, CliError> {
-    Ok(read(&client.get(&format!("/v1/events?from={from}")).await?)?)
+    Ok(read(&client.get(&format!("/v1/events?from={from}&limit=1000")).await?)?)
 }
 
 struct Filter {

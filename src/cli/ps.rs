@@ -89,10 +89,10 @@ fn redrawn(text: &str, rows: usize) -> String {
     let fits = lines.len() < rows;
     let shown = if fits { lines.len() } else { rows - 2 };
     for line in &lines[..shown] {
-        let _ = write!(drawn, "{line}\x1b[K\n");
+        let _ = writeln!(drawn, "{line}\x1b[K");
     }
     if !fits {
-        let _ = write!(drawn, "... {} more\x1b[K\n", lines.len() - shown);
+        let _ = writeln!(drawn, "... {} more\x1b[K", lines.len() - shown);
     }
     drawn.push_str("\x1b[J");
     drawn

@@ -177,7 +177,7 @@ pub(super) async fn handshakes(config: &Config, patience: Duration, found: &mut 
     let starts = Arc::new(Semaphore::new(config.global.connect_concurrency.max(1) as usize));
     let events = Arc::new(EventLog::default());
     let looks = config.upstreams.values().map(|settings| {
-        let upstream = app::build(settings.clone(), &events, &supervisor, &starts, &[home.clone()], seed);
+        let upstream = app::build(settings.clone(), &events, &supervisor, &starts, std::slice::from_ref(&home), seed);
         async move {
             let began = tokio::time::Instant::now();
             let answer = upstream.server(patience).await;
