@@ -333,3 +333,53 @@ fn doctor_works_with_a_daemon_and_without() {
     let table = daemon.run(&["doctor"]);
     assert!(table.stdout.starts_with("CHECK") && !table.stdout.contains('\u{1b}'), "{table:?}");
 }
+
+#[test]
+fn why_edit_set_and_cancel_steer_a_real_daemon() {
+    use crate::support::{Client, Daemon, stdio};
+    let daemon = Daemon::start(&stdio("db", &[], "max_concurrent = 1\nqueue_size = 2\ncancel_grace = \"20s\""));
+    let client = Client::modern(daemon.mcp, "/mcp/db");
+    let running = client.start("hold_deaf", r#"{"key":"k"}"#);
+    daemon.until_load("db", 1, 0);
+    let _first = client.start("hold", r#"{"key":"one"}"#);
+    daemon.until_load("db", 1, 1);
+    let _second = client.start("hold", r#"{"key":"two"}"#);
+    daemon.until_load("db", 1, 2);
+    let calls = daemon.calls("db");
+    let (runs, waits) = (&calls[0].id, &calls[2].id);
+    let why = |what: &str| {
+        let ran = daemon.run(&["why", what]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.stdout
+    };
+    assert!(why("db").contains("queue is full"), "{}", why("db"));
+    assert!(why(waits).contains("1 call is ahead") && why(waits).contains(runs.as_str()), "{}", why(waits));
+    assert!(why(runs).contains("runs at db"), "{}", why(runs));
+    let edited = daemon.run(&["edit", waits, "--priority", "high", "--deadline", "+30s"]);
+    assert!(edited.code == Some(0) && edited.stdout.contains("lane high"), "{edited:?}");
+    assert_eq!(daemon.run(&["edit", runs, "--priority", "low"]).code, Some(1));
+    assert_eq!(daemon.run(&["edit", "zzzz", "--priority", "low"]).code, Some(5));
+    let planned = daemon.run(&["cancel", "--state", "queued", "--dry-run", "--output", "json"]);
+    assert_eq!((planned.json()["matched"].clone(), daemon.calls("db").len()), (2.into(), 3));
+    let ended = daemon.run(&["cancel", "--upstream", "db", "--output", "json"]);
+    assert_eq!(
+        (ended.json()["cancelled_queued"].clone(), ended.json()["cancelled_running"].clone()),
+        (2.into(), 1.into())
+    );
+    assert!(running.answer().is_refusal());
+    // A serial server that answers the probe behind the cancel has ended the call (rule R7), so it may linger or not.
+    assert!(why(runs).contains("operator"), "{}", why(runs));
+    assert!(why(waits).contains("never ran"), "{}", why(waits));
+    assert_eq!(daemon.run(&["upstream", "set", "db", "max_concurrent=3"]).code, Some(0));
+    assert_eq!(daemon.upstream("db").max_concurrent, 3);
+    let events = daemon.run(&["events", "--since", "10m", "--output", "json"]).json();
+    let kinds: Vec<_> = events.as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    for kind in ["daemon.started", "upstream.up", "call.edited", "cancelled", "limit.changed"] {
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
+    }
+    assert_eq!(daemon.run(&["callers", "--output", "json"]).json()[0]["name"], "anonymous");
+    let nothing = daemon.run(&["cancel", "--caller", "nobody", "--yes"]);
+    assert!(nothing.code == Some(0) && nothing.stdout.contains("nothing to cancel"), "{nothing:?}");
+    assert_eq!(daemon.run(&["cancel", "--upstream", "no-such"]).code, Some(5));
+    assert_eq!(daemon.run(&["upstream", "restart", "db"]).code, Some(0));
+}
