@@ -3,6 +3,7 @@
 
 mod calls;
 mod change;
+mod flood;
 mod look;
 mod state;
 mod steer;
@@ -42,6 +43,11 @@ struct House {
 impl House {
     /// Upstreams of these names, each with two slots and eight places.
     async fn of(names: &[&str]) -> Self {
+        House::with_places(names, 8).await
+    }
+
+    /// The same with so many places in each queue.
+    async fn with_places(names: &[&str], queue_size: u32) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("run/forebay.sock");
         let mcp = "127.0.0.1:7300".parse().unwrap();
@@ -68,7 +74,7 @@ impl House {
             let shared = UpstreamShared::new(Arc::new(UpstreamConfig {
                 name: (*name).into(),
                 target: Target::Http(HttpTarget { url: "http://127.0.0.1:1/".parse().unwrap(), headers: Vec::new() }),
-                limits: Limits { max_concurrent: Concurrency::Fixed(2), queue_size: 8, ..Limits::built_in(true) },
+                limits: Limits { max_concurrent: Concurrency::Fixed(2), queue_size, ..Limits::built_in(true) },
                 tools: BTreeMap::new(),
                 start: Start::Eager,
                 connect_timeout: Duration::from_secs(10),
