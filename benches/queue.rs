@@ -42,6 +42,7 @@ impl Load {
             on_full: OnFull::Displace,
             fairness: Fairness::Callers,
             max_queued: None,
+            sojourn: None,
             tool_caps: vec![Some(4)],
         })
         .fill(depth, callers)
@@ -133,6 +134,7 @@ fn admit_complete_dispatch_of_4096_slots(bencher: Bencher, (depth, callers): (u3
         on_full: OnFull::Displace,
         fairness: Fairness::Callers,
         max_queued: None,
+        sojourn: None,
         tool_caps: Vec::new(),
     });
     load.callers = callers;

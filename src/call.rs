@@ -17,7 +17,7 @@ use crate::protocol::envelope::Request;
 use crate::protocol::splice::{Outbound, ReplyForm};
 use crate::protocol::version::Era;
 use crate::upstream::UpstreamShared;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -42,6 +42,8 @@ pub struct Call {
     pub ticket: Ticket,
     lane: AtomicU8,
     attempt: AtomicU32,
+    /// It was sent once more after its link had broken (rule R5).
+    sent_again: AtomicBool,
     /// The upstream it was offered to; its name may mean another one by now.
     holder: OnceLock<Weak<UpstreamShared>>,
     /// Where the queue keeps the call, 0 while it is in no queue. A number of the actor's present life: whoever
@@ -116,6 +118,7 @@ impl Call {
             ticket,
             lane: AtomicU8::new(accepted.lane as u8),
             attempt: AtomicU32::new(1),
+            sent_again: AtomicBool::new(false),
             holder: OnceLock::new(),
             entry: AtomicU64::new(0),
             on_finish: accepted.on_finish,
@@ -189,6 +192,16 @@ impl Call {
 
     pub(crate) fn next_attempt(&self) -> u32 {
         self.attempt.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Whether it has been sent once more, or is about to be; and that it is from now on.
+    pub(crate) fn first_repeat(&self) -> bool {
+        !self.sent_again.swap(true, Relaxed)
+    }
+
+    /// Whether it may have reached its server before: then it never counts as not executed again.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.sent_again.load(Relaxed)
     }
 
     /// How the request is written for its upstream, under our own `id`.

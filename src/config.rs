@@ -186,6 +186,8 @@ pub struct Limits {
     pub fairness: Fairness,
     /// Most calls of one caller in this queue; see rule R15 for the default.
     pub max_queued: Option<u32>,
+    /// Calls that waited long in a queue that stands are dropped (rule R19).
+    pub sojourn: bool,
     /// Probes and list fetches take a slot too.
     pub count_everything: bool,
 }
@@ -193,7 +195,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
     Fixed(u32),
-    /// Moves between the two by load (rule R17). Until that control is in, it stays at `max`.
+    /// Moves between the two by load (rule R17).
     Adaptive {
         min: u32,
         max: u32,
@@ -202,10 +204,11 @@ pub enum Concurrency {
 }
 
 impl Concurrency {
-    /// The limit as it is told: 0 for none.
+    /// The limit as it is told at first: 0 for none. One that moves begins at its lower bound.
     pub fn shown(self) -> u32 {
         match self {
-            Concurrency::Fixed(_) | Concurrency::Adaptive { .. } => self.ceiling(),
+            Concurrency::Fixed(_) => self.ceiling(),
+            Concurrency::Adaptive { min, .. } => min.min(self.ceiling()),
             Concurrency::Unlimited => 0,
         }
     }
@@ -340,6 +343,7 @@ impl Limits {
             on_full: OnFull::Displace,
             fairness: Fairness::Callers,
             max_queued: None,
+            sojourn: false,
             count_everything: false,
         }
     }

@@ -10,6 +10,7 @@ mod handle;
 mod latency;
 mod link;
 mod lists;
+mod overload;
 pub mod queue;
 mod saturation;
 pub mod shared;

@@ -14,6 +14,8 @@ const LONGEST_DETAIL: usize = 120;
 pub enum What {
     /// Nothing of it could be sent; it waits again (rule R5).
     HandedBack,
+    /// Its link broke and it is sent once more in the same slot, being declared safe (rule R5).
+    SentAgain,
     /// An operator changed its lane or the end of its wait (rule R25).
     Edited,
     /// It was over for its caller, and its server was told.
@@ -28,6 +30,7 @@ impl What {
     pub fn name(self) -> &'static str {
         match self {
             What::HandedBack => "handed_back",
+            What::SentAgain => "sent_again",
             What::Edited => "edited",
             What::AskedToStop => "asked_to_stop",
             What::Progress => "progress",

@@ -160,7 +160,7 @@ const LIMITS: &[Key] = &[
             "max_concurrent",
             "number, \"unlimited\" or { min, max }",
             "5 for a command, 32 for a url",
-            "calls in flight at the upstream; 0 or \"unlimited\" means 4096, the most there is; `{ min = 2, max = 20 }` gives the range of a limit that moves",
+            "calls in flight at the upstream; 0 or \"unlimited\" means 4096, the most there is; with `{ min = 2, max = 20 }` the limit moves with the load between the two, beginning at `min`",
         )
     },
     key(
@@ -206,6 +206,12 @@ const LIMITS: &[Key] = &[
         COUNT,
         "none; half of queue_size with on_full = \"reject\"",
         "most calls of one caller in this queue",
+    ),
+    key(
+        "sojourn_control",
+        "true, false",
+        "false",
+        "while even the shortest wait of a lane stays above a quarter of `queue_timeout` for 10 s, what waited over half of it is dropped at its turn, lowest lane first (`expired`, reason `sojourn`)",
     ),
     key(
         "count_everything",

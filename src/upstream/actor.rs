@@ -3,11 +3,13 @@
 //! It never waits for a server. [`Actor::next`] is overridden: a turn takes in what the rings of
 //! [`UpstreamShared`] hold, dispatches, and then looks at one message of the mailbox, so neither starves the
 //! other (rule R20). Control comes by mailbox ([`control`]), calls by ring ([`turn`]); how calls end that
-//! never reached their server, or outstayed it, is in [`endings`].
+//! never reached their server, or outstayed it, is in [`endings`]; what it does when the server has too much to
+//! do, or keeps failing, in [`overload`].
 
 pub(super) mod control;
 mod door;
 mod endings;
+mod overload;
 mod tell;
 mod turn;
 
@@ -24,6 +26,7 @@ use forebay_wire::Level;
 use kameo::actor::{Actor, ActorRef, WeakActorRef};
 use kameo::error::{ActorStopReason, PanicError};
 use kameo::mailbox::{MailboxReceiver, Signal};
+use overload::Load;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -45,6 +48,7 @@ pub(crate) struct UpstreamActor {
     core: Core<Arc<Call>>,
     door: Doorkeeper,
     link: Link,
+    load: Load,
     config: Arc<UpstreamConfig>,
     /// Most calls that one of its processes may hold (rule R22).
     share: u32,
@@ -140,6 +144,7 @@ impl Actor for UpstreamActor {
             door: Doorkeeper::new(args.gates, &shared, clock),
             core: Core::new(Settings::new(&config.limits, Vec::new()), now),
             link: Link::new(!awake && config.start == Start::OnDemand),
+            load: Load::new(clock),
             incarnation,
             share: u32::MAX,
             config,
@@ -228,6 +233,7 @@ impl UpstreamActor {
                 self.tools.entry(name.clone()).or_insert(next);
             }
         }
+        self.apply_range();
         self.apply_settings();
         if before.tools != self.config.tools {
             let tools = &self.tools;
@@ -243,14 +249,13 @@ impl UpstreamActor {
         }
         let mut settings = Settings::new(&self.config.limits, caps);
         settings.max_concurrent = self.limit();
-        let limit = self.config.limits.max_concurrent.ceiling();
-        self.share = share_of_one(limit, configured_processes(&self.config));
+        self.share = share_of_one(self.wanted_limit(), configured_processes(&self.config));
         self.core.reconfigure(settings, self.now);
     }
 
     /// The limit in force on slots.
     fn limit(&self) -> u32 {
-        let limit = self.config.limits.max_concurrent.ceiling();
+        let limit = self.wanted_limit();
         let LinkState::Up { processes } = self.link.state else { return limit };
         effective_limit(limit, configured_processes(&self.config), processes.max(1))
     }
@@ -258,9 +263,10 @@ impl UpstreamActor {
     /// Sets the one timer to the next time that matters; an idle upstream has none.
     fn arm(&mut self) {
         let due = self.core.next_due().map(|due| self.shared.instant(due.0));
-        let rested = self.link.busy_until.filter(|until| *until > self.clock);
+        let rested = self.link.resting(self.clock);
+        let load = self.load_due();
         let stale = self.oldest_is_stale.then_some(self.oldest_next);
-        let Some(at) = [due, rested, stale].into_iter().flatten().min() else {
+        let Some(at) = [due, rested, stale, load].into_iter().flatten().min() else {
             self.timer = None;
             return;
         };

@@ -123,6 +123,9 @@ pub enum AskError {
     Down(String),
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
+    /// It was answered, but not in words of the protocol (an HTTP error).
+    #[error("{0}")]
+    Rejected(String),
     /// The raw JSON-RPC error object.
     #[error("the server answered {0}")]
     Rpc(String),
@@ -144,6 +147,8 @@ pub enum LinkEvent {
     Busy { retry_in: Duration },
     /// Its tools, prompts or resources changed: cached lists are stale.
     ListsChanged,
+    /// What became of a probe that the actor had sent (rules R8, R10).
+    Probed { answered: bool },
 }
 
 /// One call in the hands of a connection.
@@ -179,6 +184,10 @@ pub enum How {
     Lost,
     /// No byte had been written: the call goes back to the head of its flow (rule R5).
     Unsent(Arc<Call>),
+    /// No process had room for it, which the actor has yet to hear: it goes back too, and this is no attempt.
+    NoRoom(Arc<Call>),
+    /// The link broke under a call that may be sent once more (rule R5): it keeps its slot and its permits.
+    Again(Arc<Call>),
     /// The slot was dropped without a word: a panic.
     Dropped,
 }
@@ -245,8 +254,13 @@ impl Run {
         }
     }
 
-    /// Ends the call as lost and gives the slot back. `sent` is whether any byte had been written.
+    /// Ends the call as lost and gives the slot back. `sent` is whether any byte had been written. A call that
+    /// was declared safe to repeat goes on instead, once, as far as the budget of its upstream allows (rule R5).
     pub fn lost(mut self, sent: bool, note: &str) {
+        if sent && self.slot.upstream.may_send_again(&self.call) {
+            self.slot.how = How::Again(self.call.clone());
+            return;
+        }
         self.end_lost(sent, note, Instant::now());
         self.slot.how = How::Lost;
     }
@@ -254,6 +268,11 @@ impl Run {
     /// Hands the call back unsent: it goes to the head of its flow, with the same id and deadline.
     pub fn hand_back(mut self) {
         self.slot.how = How::Unsent(self.call.clone());
+    }
+
+    /// Hands the call back because no process has room for it; see [`How::NoRoom`].
+    pub fn no_room(mut self) {
+        self.slot.how = How::NoRoom(self.call.clone());
     }
 
     /// Gives the slot back after the call had been ended by somebody else.

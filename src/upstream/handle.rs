@@ -100,6 +100,7 @@ pub struct Print {
     restarts: u64,
     switch: u64,
     link: (u8, u64),
+    held: [u64; 2],
 }
 
 /// One row of a listing, in lane, ring, FIFO order after the running ones (rule R18).
@@ -187,13 +188,15 @@ impl Upstream {
         };
         let fault: Option<Arc<str>> =
             if failed { Some("its actor keeps failing".into()) } else { link.fault().cloned() };
+        let held = link.held(now).filter(|_| link.state.is_up());
+        let fault = fault.or_else(|| held.map(|(why, _)| why.into()));
         let outcomes = shared.ledger.read().outcomes;
         let refused = (0..Outcome::COUNT)
             .filter(|index| matches!(Outcome::labels(*index).0, "refused" | "displaced" | "expired"));
         Status {
             state: self.state(&link, failed, &config, now),
             fault,
-            retry_in: if failed { Some(shared.revives_at()) } else { link.retry_at() }
+            retry_in: if failed { Some(shared.revives_at()) } else { link.retry_at().or(held.map(|(_, until)| until)) }
                 .map(|at| at.saturating_duration_since(now)),
             running: figures.running.load(Relaxed),
             lingering: figures.lingering.load(Relaxed),
@@ -222,6 +225,8 @@ impl Upstream {
             LinkState::Down { .. } | LinkState::Final { .. } => UpstreamState::Down,
             LinkState::Starting => UpstreamState::Starting,
             LinkState::Asleep => UpstreamState::Asleep,
+            LinkState::Up { .. } if link.open_until.is_some() => UpstreamState::Down,
+            LinkState::Up { .. } if link.resting(now).is_some() => UpstreamState::Degraded,
             LinkState::Up { .. } if self.shared.saturation.is_on(self.shared.micros(now)) => UpstreamState::Saturated,
             LinkState::Up { processes } if *processes < configured_processes(config) => UpstreamState::Degraded,
             LinkState::Up { .. } => UpstreamState::Up,
@@ -371,15 +376,17 @@ impl Upstream {
     pub fn print(&self) -> Print {
         let shared = &self.shared;
         let figures = &shared.figures;
-        let link = {
+        let (link, held) = {
             let link = shared.link.borrow();
-            match &link.state {
+            let held = [link.open_until, link.busy_until].map(|at| at.map_or(0, |at| shared.micros(at)));
+            let state = match &link.state {
                 LinkState::Asleep => (0, 0),
                 LinkState::Starting => (1, 0),
                 LinkState::Up { processes } => (2, u64::from(*processes)),
                 LinkState::Down { fault, retry_at } => (3, shared.micros(*retry_at) ^ fault.as_ptr() as u64),
                 LinkState::Final { fault } => (4, fault.as_ptr() as u64),
-            }
+            };
+            (state, held)
         };
         let switch = u64::from(shared.switch() as u8)
             | u64::from(shared.failed.load(Relaxed)) << 8
@@ -392,6 +399,7 @@ impl Upstream {
             restarts: figures.restarts.load(Relaxed),
             switch,
             link,
+            held,
         }
     }
 

@@ -6,7 +6,8 @@
 //!                     |                    |                       |
 //!                     '------ Final -------+---------- Final ------'--> final(fault) --Up--> up
 //! ```
-//! `Busy` is a rest that the server asked for: it stops the dispatch for a while and leaves the state alone.
+//! `Busy` is a rest that the server asked for, and an open breaker one that forebay gives it: both stop the
+//! dispatch for a while and leave the state alone.
 
 use super::connection::LinkEvent;
 use std::sync::Arc;
@@ -37,7 +38,13 @@ pub(crate) enum LinkState {
 pub(crate) struct Link {
     pub(crate) state: LinkState,
     pub(crate) busy_until: Option<Instant>,
+    /// The breaker is open (rule R10): when it is tried next.
+    pub(crate) open_until: Option<Instant>,
 }
+
+/// Told of an upstream whose breaker is open, and of one that asked for a rest.
+const BROKEN: &str = "its exchanges keep failing; it is left alone for a while";
+const RESTING: &str = "it answered that it is busy, and is given a rest";
 
 /// What the actor does about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +65,7 @@ pub(crate) enum Effect {
 
 impl Link {
     pub(crate) fn new(asleep: bool) -> Self {
-        Link { state: if asleep { LinkState::Asleep } else { LinkState::Starting }, busy_until: None }
+        Link { state: if asleep { LinkState::Asleep } else { LinkState::Starting }, busy_until: None, open_until: None }
     }
 
     /// Takes an event in.
@@ -88,18 +95,34 @@ impl Link {
                 Effect::Rest
             }
             LinkEvent::ListsChanged => Effect::ListsStale,
+            LinkEvent::Probed { .. } => Effect::Nothing,
         }
     }
 
     /// Whether calls may be handed over now.
     pub(crate) fn can_run(&self, now: Instant) -> bool {
-        matches!(self.state, LinkState::Up { .. }) && self.busy_until.is_none_or(|until| until <= now)
+        matches!(self.state, LinkState::Up { .. }) && self.open_until.is_none() && self.resting(now).is_none()
+    }
+
+    /// Until when it rests, if it does.
+    pub(crate) fn resting(&self, now: Instant) -> Option<Instant> {
+        self.busy_until.filter(|until| *until > now)
+    }
+
+    /// Why nothing runs although the link is up, and when that is to end.
+    pub(crate) fn held(&self, now: Instant) -> Option<(&'static str, Instant)> {
+        let broken = self.open_until.map(|until| (BROKEN, until));
+        broken.or_else(|| self.resting(now).map(|until| (RESTING, until)))
     }
 
     /// Why a newcomer that must start by `latest` is refused (rule R10), with the time of the next try.
-    pub(crate) fn refuses(&self, latest: Option<Instant>) -> Option<(Arc<str>, Option<Instant>)> {
+    pub(crate) fn refuses(&self, latest: Option<Instant>, now: Instant) -> Option<(Arc<str>, Option<Instant>)> {
         match &self.state {
-            LinkState::Asleep | LinkState::Starting | LinkState::Up { .. } => None,
+            LinkState::Asleep | LinkState::Starting => None,
+            LinkState::Up { .. } => {
+                let (fault, until) = self.held(now)?;
+                latest.is_some_and(|latest| until > latest).then(|| (fault.into(), Some(until)))
+            }
             LinkState::Down { fault, retry_at } => {
                 latest.is_some_and(|latest| *retry_at > latest).then(|| (fault.clone(), Some(*retry_at)))
             }
@@ -172,12 +195,12 @@ mod tests {
         let mut link = Link::new(false);
         let retry_in = Duration::from_secs(4);
         assert_eq!(link.apply(LinkEvent::Down { fault: "gone".into(), retry_in }, now), Effect::WentDown);
-        assert!(link.refuses(Some(now + Duration::from_secs(5))).is_none());
-        assert!(link.refuses(None).is_none());
-        let (fault, at) = link.refuses(Some(now + Duration::from_secs(3))).unwrap();
+        assert!(link.refuses(Some(now + Duration::from_secs(5)), now).is_none());
+        assert!(link.refuses(None, now).is_none());
+        let (fault, at) = link.refuses(Some(now + Duration::from_secs(3)), now).unwrap();
         assert_eq!((&*fault, at), ("gone", Some(now + retry_in)));
         assert_eq!(link.apply(LinkEvent::Final { fault: "401".into() }, now), Effect::GaveUp);
-        assert!(link.refuses(None).is_some());
+        assert!(link.refuses(None, now).is_some());
         assert_eq!(link.apply(LinkEvent::Up { processes: 1 }, now), Effect::CameUp);
         assert!(link.can_run(now));
     }
@@ -192,5 +215,8 @@ mod tests {
         assert!(!link.can_run(now + Duration::from_millis(1999)));
         assert!(link.can_run(now + Duration::from_secs(2)));
         assert_eq!(link.apply(LinkEvent::Up { processes: 1 }, now), Effect::Resized);
+        assert!(link.refuses(Some(now + Duration::from_secs(3)), now).is_none(), "it is over in time");
+        let (_, at) = link.refuses(Some(now + Duration::from_secs(1)), now).unwrap();
+        assert_eq!(at, Some(now + Duration::from_secs(2)));
     }
 }

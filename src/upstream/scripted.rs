@@ -53,6 +53,9 @@ struct State {
     /// Answers to `ask`, in order; none waits for ever.
     pages: VecDeque<Result<Bytes, AskError>>,
     asked: Vec<String>,
+    /// Pings are answered; how many there were.
+    answers_pings: bool,
+    pings: usize,
     /// Each answer to `ask` waits for a permit of this, if it is set.
     gate: Option<Arc<Semaphore>>,
     /// Calls are answered as soon as they begin.
@@ -74,6 +77,8 @@ impl Scripted {
                 on_stop: OnStop::Ignore,
                 pages: VecDeque::new(),
                 asked: Vec::new(),
+                answers_pings: true,
+                pings: 0,
                 gate: None,
                 instant: false,
             }),
@@ -101,6 +106,14 @@ impl Scripted {
         let gate = Arc::new(Semaphore::new(0));
         self.state.lock().gate = Some(gate.clone());
         gate
+    }
+
+    pub(crate) fn answers_pings(&self, answers: bool) {
+        self.state.lock().answers_pings = answers;
+    }
+
+    pub(crate) fn pings(&self) -> usize {
+        self.state.lock().pings
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {
@@ -169,6 +182,12 @@ impl Scripted {
     pub(crate) fn hand_back(&self, call: CallId) {
         if let Some(run) = self.take(call) {
             run.hand_back();
+        }
+    }
+
+    pub(crate) fn no_room(&self, call: CallId) {
+        if let Some(run) = self.take(call) {
+            run.no_room();
         }
     }
 
@@ -260,9 +279,20 @@ impl Connection for Scripted {
         &self,
         method: &str,
         params: Option<&str>,
-        _timeout: Duration,
+        timeout: Duration,
     ) -> BoxFuture<'static, Result<Bytes, AskError>> {
         let mut state = self.state.lock();
+        if method == crate::protocol::method::PING {
+            state.pings += 1;
+            let answers = state.answers_pings;
+            return Box::pin(async move {
+                if answers {
+                    return Ok(Bytes::from_static(b"{}"));
+                }
+                tokio::time::sleep(timeout).await;
+                Err(AskError::TimedOut(timeout))
+            });
+        }
         state.asked.push(format!("{method} {}", params.unwrap_or("")));
         let page = state.pages.pop_front();
         let gate = state.gate.clone();

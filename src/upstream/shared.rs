@@ -4,11 +4,13 @@
 use super::actor::UpstreamActor;
 use super::connection::{Completion, LinkEvent};
 use super::gates::{Grant, Sink};
+use super::handle::ListKind;
 use super::latency::Latency;
 use super::link::{Link, LinkState};
 use super::lists::Lists;
+use super::overload::Budget;
 use super::saturation::Saturation;
-use crate::call::Call;
+use crate::call::{Call, State};
 use crate::config::{Limits, Start, UpstreamConfig};
 use crate::events::{Draft, EventLog};
 use crate::ledger::Ledger;
@@ -73,6 +75,8 @@ pub struct UpstreamShared {
     pub(crate) latency: Mutex<Latency>,
     pub(crate) saturation: Saturation,
     pub(crate) lists: Lists,
+    /// For calls that are sent once more (rule R5).
+    pub(crate) repeats: Budget,
     /// Where what happens is told; set once, when the daemon takes the upstream in.
     events: OnceLock<Arc<EventLog>>,
     origin: Instant,
@@ -86,6 +90,8 @@ pub(crate) struct Figures {
     pub(crate) queued: AtomicU32,
     /// The limit in force, processes considered; 0 is unlimited.
     pub(crate) limit: AtomicU32,
+    /// Where the limit that moves with the load stands, for the next life of the actor; 0 is nowhere yet.
+    pub(crate) adapted: AtomicU32,
     /// When the oldest queued call arrived, in microseconds since the origin; 0 for none.
     pub(crate) oldest: AtomicU64,
     /// Slots given up although the upstream had not ended their call (`after_cancel = "release"`).
@@ -136,6 +142,7 @@ impl UpstreamShared {
             latency: Mutex::new(Latency::new(now)),
             saturation: Saturation::default(),
             lists: Lists::default(),
+            repeats: Budget::default(),
             events: OnceLock::new(),
             origin: now,
             file_limits: ArcSwap::from_pointee(config.limits.clone()),
@@ -259,6 +266,23 @@ impl UpstreamShared {
 
     pub(crate) fn has_submits(&self) -> bool {
         self.has_retired.load(SeqCst) || !self.submits.load().is_empty()
+    }
+
+    /// Whether a call whose link broke while it ran is sent once more (rule R5): its tool has `retry = true` and is
+    /// annotated as safe, as far as is known, it was not sent again before, and the budget has something left.
+    pub(crate) fn may_send_again(&self, call: &Call) -> bool {
+        let declared = || {
+            let config = self.config.load();
+            let tool = call.tool()?;
+            config.tools.get(&**tool).filter(|tool| tool.retry)?;
+            let list = self.lists.known(ListKind::Tools)?;
+            list.items.iter().find(|item| item.name == *tool)?.safe_to_repeat.then_some(())
+        };
+        call.ticket.state() == State::Running
+            && !self.is_closed()
+            && declared().is_some()
+            && call.first_repeat()
+            && self.repeats.spend()
     }
 
     /// Puts a changed config in force, with a larger submit ring if it needs one. One change at a time, each

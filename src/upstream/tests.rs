@@ -6,6 +6,7 @@ mod ledger;
 mod limits;
 mod link;
 mod lists;
+mod overload;
 mod restart;
 mod rig;
 mod slots;

@@ -22,6 +22,7 @@ pub(crate) struct Given {
     pub on_full: Option<OnFull>,
     pub fairness: Option<Fairness>,
     pub max_queued: Option<u32>,
+    pub sojourn: Option<bool>,
     pub count_everything: Option<bool>,
     pub start: Option<Start>,
     pub connect_timeout: Option<Duration>,
@@ -52,6 +53,7 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &Table<'_>) -> Given {
         on_full: table.get("on_full").and_then(|item| reader.choice(item, &on_full)),
         fairness: table.get("fairness").and_then(|item| reader.choice(item, &fairness)),
         max_queued: table.get("max_queued").and_then(|item| reader.count(item, 1..=LONGEST_QUEUE, max_queued_hint)),
+        sojourn: table.get("sojourn_control").and_then(|item| reader.flag(item)),
         count_everything: table.get("count_everything").and_then(|item| reader.flag(item)),
         start: table.get("start").and_then(|item| reader.choice(item, &start)),
         connect_timeout: table
@@ -110,6 +112,7 @@ impl Given {
             on_full: self.on_full.or(defaults.on_full).unwrap_or(built_in.on_full),
             fairness: self.fairness.or(defaults.fairness).unwrap_or(built_in.fairness),
             max_queued: self.max_queued.or(defaults.max_queued).or(built_in.max_queued),
+            sojourn: self.sojourn.or(defaults.sojourn).unwrap_or(built_in.sojourn),
             count_everything: self.count_everything.or(defaults.count_everything).unwrap_or(built_in.count_everything),
         }
     }

@@ -80,6 +80,8 @@ impl Message<Restart> for UpstreamActor {
         while self.shared.link_events.pop().is_some() {}
         self.link.state = LinkState::Starting;
         self.link.busy_until = None;
+        self.forget_load();
+        self.send_again();
         self.connection.reset("restarted by an operator");
         self.connection.open();
         self.publish_link();

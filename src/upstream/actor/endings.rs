@@ -30,9 +30,13 @@ impl UpstreamActor {
 
     /// The call waited too long; never executed.
     pub(super) fn expire(&mut self, call: &Arc<Call>) {
-        call.entry.store(0, Relaxed);
         let own = call.deadline.is_some_and(|deadline| deadline <= self.clock);
-        let by = if own { ExpiredBy::Deadline } else { ExpiredBy::QueueTimeout };
+        self.expire_by(call, if own { ExpiredBy::Deadline } else { ExpiredBy::QueueTimeout });
+    }
+
+    /// The same, for a reason that is known.
+    pub(super) fn expire_by(&mut self, call: &Arc<Call>, by: ExpiredBy) {
+        call.entry.store(0, Relaxed);
         let wait = self.core.retry_after(Retry::Full, self.rng.f64());
         self.finish(call, Outcome::Expired(by), Scope::Upstream, wait);
     }
@@ -42,6 +46,9 @@ impl UpstreamActor {
         let own = call.deadline.is_some_and(|deadline| deadline <= self.clock);
         let by = if own { TimedOutBy::Caller } else { TimedOutBy::CallTimeout };
         self.finish(call, Outcome::TimedOut(by), Scope::Upstream, None);
+        if by == TimedOutBy::CallTimeout {
+            self.saw_overload(id);
+        }
         // Ended by somebody else meanwhile, it still has to stop.
         self.stop(id, call);
     }

@@ -3,7 +3,7 @@
 
 use super::{Flight, UpstreamActor, tool_of};
 use crate::call::{Call, State, What};
-use crate::outcome::{Outcome, Reason, Scope};
+use crate::outcome::{ExpiredBy, Outcome, Reason, Scope};
 use crate::upstream::connection::{Completion, How, LinkEvent, Run, RunId, StopReason};
 use crate::upstream::link::{Effect, LinkState};
 use crate::upstream::queue::{Admitted, EntryId, Next, Offer, Withdrawn};
@@ -46,6 +46,7 @@ impl UpstreamActor {
             self.wake_connection();
         }
         let late = self.take_due();
+        self.tend();
         let giving_up = self.giving_up && self.give_up_slice();
         let swept = self.dispatch();
         let more = self.take_submits();
@@ -70,8 +71,8 @@ impl UpstreamActor {
     /// Runs whatever may run now. Calls met on the way that have expired or ended count towards a slice, so
     /// that a queue which expired while it was paused is not swept in one turn; whether more is to be done.
     pub(super) fn dispatch(&mut self) -> bool {
-        let rests = !self.link.can_run(self.clock) || self.shared.switch() == Switch::Paused;
-        self.core.pause(rests);
+        self.core.pause(!self.may_run());
+        self.send_again();
         let mut swept = 0;
         while swept < SLICE {
             let Some(next) = self.core.next(self.now, &mut self.door) else { return false };
@@ -80,6 +81,12 @@ impl UpstreamActor {
                 Next::Expired(_, call) => {
                     self.in_hand = Some(call.clone());
                     self.expire(&call);
+                    self.in_hand = None;
+                    swept += 1;
+                }
+                Next::Shed(_, call) => {
+                    self.in_hand = Some(call.clone());
+                    self.expire_by(&call, ExpiredBy::Sojourn);
                     self.in_hand = None;
                     swept += 1;
                 }
@@ -107,6 +114,7 @@ impl UpstreamActor {
             self.flights.resize_with(place + 1, || None);
         }
         self.flights[place] = Some(Flight { id, run, _permits: permits, started: self.clock });
+        self.began(&call);
         let mut run = Run::new(call, run, until, self.shared.clone(), self.clock);
         run.share = self.share;
         self.connection.begin(run);
@@ -119,9 +127,15 @@ impl UpstreamActor {
             return;
         }
         let id = EntryId(completion.id.entry);
-        if let How::Unsent(call) = &completion.how
-            && self.hand_back(id, call)
-        {
+        self.weigh(id, &completion.how);
+        let goes_on = match &completion.how {
+            How::Again(call) => self.keep_for_again(id, call),
+            How::Unsent(call) | How::NoRoom(call) if call.was_sent() => self.keep_for_again(id, call),
+            How::Unsent(call) => self.hand_back(id, call, true),
+            How::NoRoom(call) => self.hand_back(id, call, false),
+            How::Answered | How::Busy | How::Lost | How::Dropped => false,
+        };
+        if goes_on {
             return;
         }
         // The permits are given back after the core has the slot, so that a grant finds it free.
@@ -131,7 +145,9 @@ impl UpstreamActor {
             if call.ticket.asked_to_stop() {
                 let how = match completion.how {
                     How::Answered | How::Busy => "the server ended it",
-                    How::Lost | How::Unsent(_) | How::Dropped => "its connection ended",
+                    How::Lost | How::Unsent(_) | How::NoRoom(_) | How::Again(_) | How::Dropped => {
+                        "its connection ended"
+                    }
                 };
                 call.ticket.note(self.clock, What::Released, how);
             }
@@ -147,9 +163,10 @@ impl UpstreamActor {
         drop(flight);
     }
 
-    /// Returns a call of which nothing was written to the head of its flow (rule R5).
-    fn hand_back(&mut self, id: EntryId, call: &Arc<Call>) -> bool {
-        if call.attempt() >= ATTEMPTS {
+    /// Returns a call of which nothing was written to the head of its flow (rule R5). `counts` is whether that was
+    /// an attempt: one for which no process had room is none (rule R22).
+    fn hand_back(&mut self, id: EntryId, call: &Arc<Call>, counts: bool) -> bool {
+        if counts && call.attempt() >= ATTEMPTS {
             let mut refusal = call.refusal(Outcome::Lost { sent: false }, Scope::Upstream);
             refusal.note = Some("nothing could be sent, several times over".into());
             call.refuse(refusal, self.clock);
@@ -163,10 +180,12 @@ impl UpstreamActor {
             call.lose("its place in the queue was gone", self.clock);
             return false;
         }
-        call.next_attempt();
+        if counts {
+            call.next_attempt();
+        }
         drop(flight);
         // It may come back after the queue was given up, and nothing else would end it then.
-        self.giving_up |= self.link.refuses(None).is_some();
+        self.giving_up |= self.link.refuses(None, self.clock).is_some();
         true
     }
 
@@ -199,6 +218,9 @@ impl UpstreamActor {
 
     /// Asks the server to stop a running call that has ended for its caller; the slot lingers.
     pub(super) fn stop(&mut self, id: EntryId, call: &Call) {
+        if self.give_up_again(id) {
+            return;
+        }
         let why = match call.ticket.ending().map(|ending| ending.outcome) {
             // The connection gave the answer itself: the slot is on its way back.
             Some(Outcome::Completed { .. } | Outcome::UpstreamError | Outcome::Lost { .. }) | None => return,
@@ -212,10 +234,14 @@ impl UpstreamActor {
         if self.core.linger(id, until) {
             call.ticket.note(self.clock, What::AskedToStop, why.text());
             self.connection.stop(RunId { incarnation: self.incarnation, entry: id.0 }, why);
+            self.probe_after(why);
         }
     }
 
     fn link_event(&mut self, event: LinkEvent) {
+        if let LinkEvent::Probed { answered } = event {
+            return self.probed(answered);
+        }
         let fault = self.link.fault().cloned();
         let effect = self.link.apply(event, self.clock);
         self.tell_link(effect, fault.as_ref());
@@ -223,6 +249,7 @@ impl UpstreamActor {
             Effect::Nothing | Effect::Rest => {}
             Effect::CameUp => {
                 self.giving_up = false;
+                self.greeted();
                 self.shared.lists.invalidate();
                 self.apply_settings();
             }
@@ -234,6 +261,7 @@ impl UpstreamActor {
             }
             Effect::ListsStale => self.shared.lists.invalidate(),
         }
+        self.load.has_room();
         self.publish_link();
     }
 
@@ -270,12 +298,14 @@ impl UpstreamActor {
         let limits = &self.config.limits;
         let expires = limits.queue_timeout.and_then(|wait| call.arrived.checked_add(wait));
         let latest = [expires, call.deadline].into_iter().flatten().min();
-        let down = match self.link.refuses(latest) {
+        let down = match self.link.refuses(latest, self.clock) {
             Some((fault, retry)) => Some((fault, retry)),
             // Without a queue there is nowhere to wait for the link.
-            None if limits.queue_size == 0 && !self.link.state.is_up() => {
-                let fault = self.link.fault().cloned().unwrap_or_else(|| "it is being connected".into());
-                Some((fault, self.link.retry_at().or(Some(self.clock))))
+            None if limits.queue_size == 0 && !self.link.can_run(self.clock) => {
+                let held = self.link.held(self.clock).filter(|_| self.link.state.is_up());
+                let fault = self.link.fault().cloned().or_else(|| held.map(|(why, _)| why.into()));
+                let retry = self.link.retry_at().or(held.map(|(_, until)| until));
+                Some((fault.unwrap_or_else(|| "it is being connected".into()), retry.or(Some(self.clock))))
             }
             None => None,
         };
@@ -298,8 +328,7 @@ impl UpstreamActor {
             job: call,
         };
         // A newcomer may run at once only if the link lets it.
-        let rests = !self.link.can_run(self.clock) || self.shared.switch() == Switch::Paused;
-        self.core.pause(rests);
+        self.core.pause(!self.may_run());
         match self.core.offer(offer, self.now, &mut self.door) {
             Admitted::Run(id, call) => self.hand_over(id, call),
             Admitted::Queued { id, displaced } => self.queued(id, displaced),
@@ -328,6 +357,7 @@ impl UpstreamActor {
     /// Publishes the figures of this turn.
     pub(super) fn publish(&mut self) {
         let figures = self.core.figures();
+        self.load.in_flight(figures.slots);
         let out = &self.shared.figures;
         out.running.store(figures.running, Relaxed);
         out.lingering.store(figures.lingering, Relaxed);

@@ -50,6 +50,7 @@ impl<J: Clone> Core<J> {
                     let place = self.enter(offer, known, now, expires, deadline, tool);
                     self.slab[place].took = weight.min(self.limit);
                     self.flows.tools.started(tool);
+                    self.passed(place, now);
                     self.start(place);
                     return Admitted::Run(self.slab.id(place), job);
                 }

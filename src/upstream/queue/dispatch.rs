@@ -24,6 +24,9 @@ impl<J: Clone> Core<J> {
             if self.slab[place].expires <= now.0 {
                 return self.remove(place).map(|job| Next::Expired(id, job));
             }
+            if self.sheds(place, now) {
+                return self.remove(place).map(|job| Next::Shed(id, job));
+            }
             if self.flows.tools.is_full(tool) {
                 let first = !self.flows.fifos[fifo].served;
                 self.flows.park(fifo, Parked::Tool, first);
@@ -42,6 +45,7 @@ impl<J: Clone> Core<J> {
                 }
                 Pass::Gone => return self.remove(place).map(|job| Next::Gone(id, job)),
             }
+            self.passed(place, now);
             let took = weight.min(self.limit);
             self.slab[place].took = took;
             self.flows.charge(fifo, took);
@@ -55,6 +59,27 @@ impl<J: Clone> Core<J> {
             self.wheel.disarm(&mut self.slab, place);
             self.start(place);
             return Some(Next::Run(id, job));
+        }
+    }
+
+    /// Whether a pick has to go for having waited too long in a queue that stands (rule R19). Costs its lane and
+    /// caller nothing.
+    fn sheds(&mut self, place: u32, now: Moment) -> bool {
+        let Some(sojourn) = &self.sojourn else { return false };
+        let (lane, waited) = (usize::from(self.slab[place].lane), now.since(Moment(self.slab[place].since)));
+        let lower = self.flows.lanes[lane + 1..].iter().any(|lane| lane.ready > 0);
+        let sheds = sojourn.drops(lane, waited, lower);
+        if sheds {
+            self.passed(place, now);
+        }
+        sheds
+    }
+
+    /// An entry leaves its lane after its wait.
+    pub(super) fn passed(&mut self, place: u32, now: Moment) {
+        if let Some(sojourn) = &mut self.sojourn {
+            let entry = &self.slab[place];
+            sojourn.left(usize::from(entry.lane), now.since(Moment(entry.since)), now);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::wheel::{Found, Wheel};
 use crate::caller::Lane;
 use crate::config::{Fairness, MAX_CONCURRENT_CEILING};
 use crate::upstream::Edited;
+use crate::upstream::overload::Sojourn;
 use std::time::Duration;
 
 /// Bounds the work of one [`Core::due`] beside what it hands out: looks at entries whose time is not yet.
@@ -22,7 +23,7 @@ pub struct Core<J> {
     pub(super) flows: Flows,
     pub(super) wheel: Wheel,
     pub(super) settings: Settings,
-    /// Slots in force. Load control (rule R17) is to move this one, between the settings' bounds.
+    /// Slots in force.
     pub(super) limit: u32,
     pub(super) paused: bool,
     pub(super) slots: u32,
@@ -34,6 +35,7 @@ pub struct Core<J> {
     starts: u64,
     pub(super) arrivals: u64,
     pub(super) slot_time: SlotTime,
+    pub(super) sojourn: Option<Sojourn>,
     pub(super) marks: Marks,
 }
 
@@ -45,6 +47,7 @@ impl<J: Clone> Core<J> {
             flows: Flows::new(settings.fairness == Fairness::None, tools),
             wheel: Wheel::new(now),
             limit: limit_of(&settings),
+            sojourn: settings.sojourn.map(Sojourn::new),
             settings,
             paused: false,
             slots: 0,
@@ -65,6 +68,10 @@ impl<J: Clone> Core<J> {
         let one_turn = settings.fairness == Fairness::None;
         self.flows.tools.set_caps(&settings.tool_caps);
         self.limit = limit_of(&settings);
+        let restarts = settings.max_concurrent != self.settings.max_concurrent;
+        if restarts || self.sojourn.as_ref().map(Sojourn::target) != settings.sojourn {
+            self.sojourn = settings.sojourn.map(Sojourn::new);
+        }
         self.settings = settings;
         if one_turn != self.flows.one_turn {
             self.rebuild(one_turn);
@@ -92,6 +99,12 @@ impl<J: Clone> Core<J> {
 
     /// While paused nothing is dispatched; newcomers queue, times pass.
     pub fn pause(&mut self, paused: bool) {
+        if self.paused != paused
+            && let Some(sojourn) = &mut self.sojourn
+        {
+            // What waited for this did not wait for slots.
+            sojourn.restart();
+        }
         self.paused = paused;
     }
 

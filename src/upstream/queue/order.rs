@@ -58,6 +58,7 @@ proptest! {
             on_full: if reject { OnFull::Reject } else { OnFull::Displace },
             fairness: if one_turn { Fairness::None } else { Fairness::Callers },
             max_queued: Some(u32::MAX),
+            sojourn: None,
             tool_caps: Vec::new(),
         };
         let mut now = Moment(5_000_000);
@@ -107,6 +108,7 @@ proptest! {
                         None => None,
                         Some(Next::Run(_, job)) => Some(Served::Run(job)),
                         Some(Next::Expired(_, job)) => Some(Served::Expired(job)),
+                        Some(Next::Shed(..)) => unreachable!("waits are left alone"),
                         Some(Next::Gone(..)) => unreachable!("nothing is gone"),
                     };
                     prop_assert_eq!(served, model.next(now));
@@ -175,6 +177,7 @@ proptest! {
             on_full: OnFull::Displace,
             fairness: Fairness::Callers,
             max_queued: None,
+            sojourn: None,
             tool_caps: Vec::new(),
         };
         let now = Moment(0);

@@ -216,6 +216,7 @@ impl Run {
                 prop_assert_eq!(self.world.calls[&job].doing, Doing::Queued);
                 self.world.end(job, "expired")?;
             }
+            Some(Next::Shed(..)) => unreachable!("waits are left alone"),
             Some(Next::Gone(_, job)) => {
                 prop_assert!(self.world.calls[&job].ticket_finished);
                 self.world.end(job, "gone")?;
@@ -572,6 +573,7 @@ proptest! {
             on_full: OnFull::Displace,
             fairness: if one_turn { Fairness::None } else { Fairness::Callers },
             max_queued: None,
+            sojourn: None,
             tool_caps: vec![Some(1), None],
         };
         let now = Moment(7_000_000);
@@ -612,6 +614,7 @@ proptest! {
             on_full: OnFull::Reject,
             fairness: Fairness::Callers,
             max_queued: Some(u32::MAX),
+            sojourn: None,
             tool_caps: Vec::new(),
         };
         let mut core: Core<u32> = Core::new(settings, Moment(0));

@@ -18,6 +18,7 @@ fn settings(max_concurrent: u32, queue_size: u32) -> Settings {
         on_full: OnFull::Displace,
         fairness: Fairness::Callers,
         max_queued: None,
+        sojourn: None,
         tool_caps: Vec::new(),
     }
 }
@@ -655,6 +656,7 @@ fn r19_what_expired_or_is_gone_costs_its_lane_and_caller_nothing() {
                 served.push(job);
             }
             Next::Expired(..) => expired += 1,
+            Next::Shed(..) => unreachable!("waits are left alone"),
             Next::Gone(_, job) => assert_eq!(job, 200),
         }
     }

@@ -54,6 +54,8 @@ pub struct Settings {
     pub fairness: Fairness,
     /// Most queued calls of one caller; unset, rule R15's default holds.
     pub max_queued: Option<u32>,
+    /// The wait above which a queue counts as standing (rule R19); none leaves waits alone.
+    pub sojourn: Option<Duration>,
     /// Most calls in flight of each tool, by [`ToolKey`]; none (or beyond the end) is unlimited.
     pub tool_caps: Vec<Option<u32>>,
 }
@@ -68,6 +70,7 @@ impl Settings {
             on_full: limits.on_full,
             fairness: limits.fairness,
             max_queued: limits.max_queued,
+            sojourn: limits.queue_timeout.filter(|_| limits.sojourn).map(|wait| wait / 4),
             tool_caps,
         }
     }
@@ -153,6 +156,8 @@ pub enum Next<J> {
     Run(EntryId, J),
     /// Its time had passed; it has left the core.
     Expired(EntryId, J),
+    /// It had waited too long in a queue that stands (rule R19); it has left the core.
+    Shed(EntryId, J),
     /// It had finished; it has left the core.
     Gone(EntryId, J),
 }

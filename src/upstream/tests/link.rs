@@ -122,8 +122,8 @@ async fn a_rest_that_the_server_asks_for_is_kept_and_ends_by_itself() {
     let call = rig.call(&ann, Like::default());
     rig.pass(ms(1900)).await;
     assert_eq!(call.ticket.state(), State::Queued);
-    assert_eq!(rig.upstream.status().state, UpstreamState::Up);
     rig.pass(ms(150)).await;
+    assert_eq!(rig.upstream.status().state, UpstreamState::Up);
     assert_eq!(call.ticket.state(), State::Running);
 }
 

@@ -15,9 +15,11 @@ pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-i
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// The time left for a call, as forebay itself takes it from its callers.
+pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("forebay-timeout");
 
 /// Headers that no configuration may set: they are forebay's, or belong to one connection.
-const RESERVED: [&str; 17] = [
+const RESERVED: [&str; 18] = [
     "accept",
     "accept-encoding",
     "connection",
@@ -25,6 +27,7 @@ const RESERVED: [&str; 17] = [
     "content-length",
     "content-type",
     "expect",
+    "forebay-timeout",
     "host",
     "keep-alive",
     "mcp-method",
@@ -169,18 +172,21 @@ pub(super) struct Headers {
 
 impl Headers {
     /// The headers of one request.
-    pub(super) fn request(&self, method: &str, name: Option<HeaderValue>) -> HeaderMap {
-        match self.era {
-            Era::Legacy => self.plain.clone(),
-            Era::Modern => {
-                let mut headers = if name.is_some() { self.named.clone() } else { self.plain.clone() };
-                headers.insert(METHOD, method_value(method));
-                if let Some(name) = name {
-                    headers.insert(NAME, name);
-                }
-                headers
+    pub(super) fn request(&self, method: &str, name: Option<HeaderValue>, left_ms: Option<u64>) -> HeaderMap {
+        let mut headers = match (self.era, &name) {
+            (Era::Modern, Some(_)) => self.named.clone(),
+            (Era::Modern, None) | (Era::Legacy, _) => self.plain.clone(),
+        };
+        if self.era == Era::Modern {
+            headers.insert(METHOD, method_value(method));
+            if let Some(name) = name {
+                headers.insert(NAME, name);
             }
         }
+        if let Some(value) = left_ms.and_then(|left| HeaderValue::from_str(&format!("{left}ms")).ok()) {
+            headers.insert(TIMEOUT, value);
+        }
+        headers
     }
 
     /// The headers of a notification on a legacy session, and of its end.

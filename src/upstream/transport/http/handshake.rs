@@ -60,7 +60,7 @@ impl Inner {
         let version = HeaderValue::from_static(MODERN);
         let headers = self.endpoint.headers(Era::Modern, &version, None);
         let body = request(id, method::DISCOVER, &format!("{{{}}}", modern_meta()));
-        let headers = || headers.request(method::DISCOVER, None);
+        let headers = || headers.request(method::DISCOVER, None, None);
         let mut out = Outgoing::post(self.endpoint.path.clone(), &headers, body);
         out.id = Some(id);
         let message = match self.exchange(client, &mut out, None, &AtomicBool::new(false)).await {

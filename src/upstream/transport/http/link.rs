@@ -10,6 +10,9 @@
 //!          final                   a handshake answered 401 or 403, a bad address: until a restart
 //! ```
 //!
+//! A call that is refused for its credential has a handshake tried beside the session; see
+//! [`Inner::try_credential`].
+//!
 //! Whoever finds the link broken tells [`Inner::broke`]; the first starts the opener, the others find it
 //! started, so that many waiting calls share one reconnect.
 
@@ -27,6 +30,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+/// How long after a call was refused for its credential another such call does not have it tried again.
+const TRIAL_EVERY: Duration = Duration::from_secs(30);
 /// How long a server that rejects a request for its form is not probed again for it.
 const REPROBE_EVERY: Duration = Duration::from_secs(30);
 /// The longest wait for exchanges of an earlier life to end before a new one connects.
@@ -63,7 +68,10 @@ pub(super) struct Link {
 
 struct State {
     phase: Phase,
+    /// Of the session in force.
     generation: u64,
+    /// The last one given out: a handshake may be for a trial only.
+    minted: u64,
     /// Failures in a row, for the backoff.
     failures: u32,
     /// The last handshake worked, but calls failed on it: its success proves nothing.
@@ -74,6 +82,8 @@ struct State {
     /// The era found last, tried first.
     pub(super) era: Option<Era>,
     reprobed: Option<Instant>,
+    /// When the credential was last tried.
+    tried: Option<Instant>,
     random: fastrand::Rng,
 }
 
@@ -116,12 +126,14 @@ impl Link {
             state: Mutex::new(State {
                 phase: Phase::Idle,
                 generation: 0,
+                minted: 0,
                 failures: 0,
                 doubtful: false,
                 opener: None,
                 opening: 0,
                 era: None,
                 reprobed: None,
+                tried: None,
                 random: fastrand::Rng::with_seed(seed),
             }),
             view: watch::Sender::new(View::Down("not connected".into())),
@@ -156,10 +168,16 @@ impl Link {
         self.state.lock().era = None;
     }
 
+    /// The credential may be tried again at once.
+    #[cfg(test)]
+    pub(super) fn forget_trial(&self) {
+        self.state.lock().tried = None;
+    }
+
     pub(super) fn next_generation(&self) -> u64 {
         let mut state = self.state.lock();
-        state.generation += 1;
-        state.generation
+        state.minted += 1;
+        state.minted
     }
 
     fn show(&self, view: View) {
@@ -254,6 +272,39 @@ impl Inner {
             state.era = None;
         }
         may
+    }
+
+    /// A call was refused for its credential: whether the server still lets us in at all, a handshake beside the
+    /// session tells, at most one in [`TRIAL_EVERY`] (C07). Only if that is refused too, up -> final.
+    pub(super) fn try_credential(self: &Arc<Self>, session: &Session) {
+        let now = Instant::now();
+        {
+            let mut state = self.link.state.lock();
+            let due = state.tried.is_none_or(|last| now.duration_since(last) >= TRIAL_EVERY);
+            if !due || state.phase != Phase::Up || state.generation != session.generation {
+                return;
+            }
+            state.tried = Some(now);
+        }
+        let (http, generation) = (self.clone(), session.generation);
+        self.pool.home().spawn(async move {
+            let result = {
+                let _turn = http.starts.acquire().await;
+                let limit = http.shared.config.load().connect_timeout;
+                tokio::time::timeout(limit, http.handshake(limit)).await
+            };
+            match result {
+                Ok(Ok(trial)) => http.end_session(&trial).await,
+                Ok(Err(Fault::Final(fault))) => {
+                    let mut state = http.link.state.lock();
+                    if state.phase == Phase::Up && state.generation == generation {
+                        http.finally(&mut state, &fault);
+                    }
+                }
+                // Anything else is for the calls to find out.
+                Ok(Err(Fault::Down { .. })) | Err(_) => {}
+            }
+        });
     }
 
     /// An exchange worked: a session that was doubtful is good.

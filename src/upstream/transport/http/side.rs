@@ -148,7 +148,7 @@ impl Inner {
         loop {
             let id = self.next_id();
             let params = own_params(session.era, params.as_deref());
-            let headers = || session.headers.request(&method, target_of(&method, &params));
+            let headers = || session.headers.request(&method, target_of(&method, &params), None);
             let mut out = Outgoing::post(session.path.clone(), &headers, request(id, &method, &params));
             out.id = Some(id);
             let mut client = self.side.kept.lock().pop();
@@ -170,7 +170,10 @@ impl Inner {
                     if rejected.ours {
                         return result_of(&body, &self.endpoint.secrets);
                     }
-                    return Err(down(rejected.fault));
+                    if rejected.status.is_server_error() {
+                        return Err(down(rejected.fault));
+                    }
+                    return Err(AskError::Rejected(rejected.fault));
                 }
                 Verdict::Unsent { fault } => {
                     self.broke(&session, &fault, false);

@@ -26,6 +26,8 @@ use tokio::time::{Instant, Sleep};
 
 /// Up to this size an answer is spliced after its worker can be given the next call; a larger one before.
 const SMALL: usize = 16 << 10;
+/// The rest after a 429 that names none.
+const FIRST_REST: Duration = Duration::from_secs(1);
 /// The code that some servers put into the 404 of a dead session.
 const SESSION_NOT_FOUND: i64 = -32001;
 
@@ -225,8 +227,9 @@ async fn attempts(
         }
         *using.lock() = Some(session.clone());
         let name = name(run, &session);
-        let headers = || session.headers.request(&run.call.request.method, name.clone());
-        let mut out = Outgoing::post(session.path.clone(), &headers, body(run, &session));
+        let left = run.left_ms(Instant::now());
+        let headers = || session.headers.request(&run.call.request.method, name.clone(), left);
+        let mut out = Outgoing::post(session.path.clone(), &headers, body(run, &session, left));
         out.id = Some(run.call.id.seq());
         match http.exchange(client, &mut out, Some(&session), begun).await {
             Verdict::Answered { message, tail, .. } => {
@@ -286,6 +289,7 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
         // One call's right is not the upstream's: a tool may ask for more than the session did. Whether we are
         // let in at all is the handshake's to say.
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if !rejected.ours => {
+            http.try_credential(session);
             let note = format!("the server refused this call, perhaps for its credential: {}", rejected.fault);
             Judged::End(End::Lost { sent: false, note })
         }
@@ -299,7 +303,9 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
             own()
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            if let Some(retry_in) = rejected.retry_after {
+            // A 503 that names no time may be of one moment; a 429 means that there were too many.
+            let rest = (rejected.status == StatusCode::TOO_MANY_REQUESTS).then_some(FIRST_REST);
+            if let Some(retry_in) = rejected.retry_after.or(rest) {
                 http.shared.tell(LinkEvent::Busy { retry_in });
             }
             if rejected.ours {
@@ -331,10 +337,10 @@ fn judge(http: &Arc<Inner>, session: &Session, rejected: &Rejected, again: bool)
 }
 
 /// The request's body as the upstream shall see it.
-fn body(run: &Run, session: &Session) -> Bytes {
+fn body(run: &Run, session: &Session, left: Option<u64>) -> Bytes {
     let call = &run.call;
     let mut body = Vec::with_capacity(call.request.body.len() + 256);
-    let outbound = call.outbound(call.id.seq(), run.left_ms(Instant::now()), session.era);
+    let outbound = call.outbound(call.id.seq(), left, session.era);
     splice::request(&mut body, &call.request, &outbound);
     body.into()
 }

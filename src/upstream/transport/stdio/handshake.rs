@@ -32,7 +32,7 @@ impl HandshakeError {
     /// The class of it, without the server's own words.
     pub(super) fn brief(&self) -> &'static str {
         match self {
-            HandshakeError::Ask(AskError::Rpc(_)) => "the server refused the handshake",
+            HandshakeError::Ask(AskError::Rpc(_) | AskError::Rejected(_)) => "the server refused the handshake",
             HandshakeError::Ask(AskError::Malformed(_)) => "the server's answer to the handshake cannot be read",
             HandshakeError::Ask(AskError::Down(_) | AskError::TimedOut(_)) => "the handshake failed",
             HandshakeError::Version(_) | HandshakeError::Changed => "the server speaks none of our protocol versions",

@@ -208,7 +208,7 @@ impl Inner {
             }
         };
         if let Some(run) = back {
-            run.hand_back();
+            run.no_room();
         }
     }
 

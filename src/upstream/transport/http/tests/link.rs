@@ -89,7 +89,7 @@ async fn c07_a_call_that_is_refused_costs_that_call_alone() {
         ended.lost(false, "the server refused this call, perhaps for its credential");
         ended.lost(false, &format!("HTTP {status}; WWW-Authenticate: Bearer scope=\"more\""));
         let ask = rig.http.ask("tools/list", None, Duration::from_secs(5)).await;
-        assert!(matches!(&ask, Err(AskError::Down(fault)) if fault.contains(status)), "{ask:?}");
+        assert!(matches!(&ask, Err(AskError::Rejected(fault)) if fault.contains(status)), "{ask:?}");
         rig.serve("fine", "{}").await.completed();
         assert_eq!(server.calls().len(), 2);
         let events = rig.events();
@@ -237,4 +237,101 @@ async fn changed_lists_are_told_once_in_a_while() {
     assert_eq!(told(&rig), 2);
     rig.http.inner.lists_changed();
     assert_eq!(told(&rig), 3);
+}
+
+/// C07: a credential that goes bad in mid-life is found out by a handshake beside the session.
+#[tokio::test]
+async fn c07_a_credential_that_goes_bad_makes_the_link_final_and_a_tool_that_refuses_does_not() {
+    let revoked = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for era in ["modern", "legacy"] {
+        revoked.store(false, std::sync::atomic::Ordering::Relaxed);
+        let script = {
+            let revoked = revoked.clone();
+            move |seen: &Seen| match seen.is_of("refused") || revoked.load(std::sync::atomic::Ordering::Relaxed) {
+                true => answer("401 Unauthorized", "www-authenticate: Bearer\r\n", ""),
+                false => result(seen, "{}"),
+            }
+        };
+        let gone = revoked.clone();
+        let bad = move || gone.load(std::sync::atomic::Ordering::Relaxed);
+        let server = match era {
+            "modern" => {
+                let (normal, script) = (modern(|_| Do::Hang), script);
+                Hostile::new(move |seen| match seen.method() == "server/discover" && !bad() {
+                    true => normal(seen),
+                    false => script(seen),
+                })
+                .await
+            }
+            _ => {
+                let normal = legacy(script.clone());
+                Hostile::new(move |seen| match bad() {
+                    true => script(seen),
+                    false => normal(seen),
+                })
+                .await
+            }
+        };
+        let rig = Rig::up(config(&server.url())).await;
+        let handshakes = |seen: &[Seen]| {
+            let hello = ["server/discover", "initialize"];
+            seen.iter().filter(|seen| hello.contains(&&*seen.method())).count()
+        };
+        let before = handshakes(&server.seen());
+        for _ in 0..5 {
+            rig.serve("refused", "{}").await.lost(false, "refused this call");
+        }
+        server.until("the credential is tried", |seen, _| handshakes(seen) > before).await;
+        rig.serve("t", "{}").await.completed();
+        let tried = handshakes(&server.seen());
+        assert!(tried <= before + 2, "one trial in thirty seconds: {tried} after {before}");
+        assert!(!rig.events().iter().any(|event| matches!(event, LinkEvent::Final { .. })), "{era}");
+
+        revoked.store(true, std::sync::atomic::Ordering::Relaxed);
+        rig.http.inner.link.forget_trial();
+        rig.serve("t", "{}").await.lost(false, "refused this call");
+        let last = rig.event("the link is final", |event| matches!(event, LinkEvent::Final { .. })).await;
+        assert!(matches!(&last, LinkEvent::Final { fault } if fault.contains("401")), "{era}: {last:?}");
+    }
+}
+
+/// The time left travels in a header too.
+#[tokio::test]
+async fn the_time_left_is_told_in_header_and_meta() {
+    for era in ["modern", "legacy"] {
+        let server = match era {
+            "modern" => Hostile::new(modern(|seen| result(seen, "{}"))).await,
+            _ => Hostile::new(legacy(|seen| result(seen, "{}"))).await,
+        };
+        let rig = Rig::up(config(&server.url())).await;
+        let call = rig.call("t", "{}");
+        let run = rig.run(&call, Some(tokio::time::Instant::now() + Duration::from_secs(9)));
+        let id = run.id;
+        rig.http.begin(run);
+        rig.slot(id).await;
+        let seen = server.calls().pop().unwrap();
+        let header = seen.header("forebay-timeout").and_then(|text| text.strip_suffix("ms")).expect("a time");
+        assert!(seen.body.contains(&format!(r#""forebay/timeout_ms":{header}"#)), "{seen:?}");
+        let left: u64 = header.parse().unwrap();
+        assert!((1..=9000).contains(&left), "{left}");
+        rig.serve("t", "{}").await.completed();
+        assert_eq!(server.calls().pop().unwrap().header("forebay-timeout"), None, "no limit, no header");
+    }
+}
+
+/// A 429 rests the upstream even if it names no time.
+#[tokio::test]
+async fn a_429_without_a_time_is_a_rest_of_a_second_and_a_503_is_none() {
+    let server = Hostile::new(modern(|seen| match seen.is_of("many") {
+        true => answer("429 Too Many Requests", "", ""),
+        false => answer("503 Service Unavailable", "", ""),
+    }))
+    .await;
+    let rig = Rig::up(config(&server.url())).await;
+    rig.serve("once", "{}").await.lost(true, "503");
+    assert!(!rig.events().iter().any(|event| matches!(event, LinkEvent::Busy { .. })));
+    rig.serve("many", "{}").await.lost(false, "429");
+    let told = rig.event("it rests", |event| matches!(event, LinkEvent::Busy { .. })).await;
+    assert_eq!(told, LinkEvent::Busy { retry_in: Duration::from_secs(1) });
+    assert_eq!(server.calls().len(), 2, "neither is sent again");
 }

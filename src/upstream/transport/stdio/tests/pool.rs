@@ -90,7 +90,7 @@ async fn r22_no_child_takes_more_than_its_part_of_the_limit() {
     assert_eq!([house.load(0), house.load(1)], [2, 2]);
     // As it happens while the actor has yet to hear that a third child is gone.
     let fifth = house.begin_with_share(&house.call("hold", json!({"key": "k"})), 2);
-    house.freed(fifth, "unsent").await;
+    house.freed(fifth, "no room").await;
     // A higher limit at the time of the hand-off leaves more to each.
     house.begin_with_share(&house.call("hold", json!({"key": "k"})), 3);
     assert_eq!([house.load(0), house.load(1)], [3, 2]);

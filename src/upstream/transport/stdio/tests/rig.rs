@@ -236,6 +236,8 @@ pub(super) fn name(how: &How) -> &'static str {
         How::Busy => "busy",
         How::Lost => "lost",
         How::Unsent(_) => "unsent",
+        How::NoRoom(_) => "no room",
+        How::Again(_) => "again",
         How::Dropped => "dropped",
     }
 }
