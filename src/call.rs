@@ -12,8 +12,10 @@ pub use ticket::{Answer, Ending, State, Ticket};
 
 use crate::caller::{Caller, Lane};
 use crate::ledger::{Ledger, Stage};
+use crate::limits::cursors::{CursorHash, Held};
 use crate::outcome::{CancelledBy, Outcome, Phase, Refusal, Scope};
 use crate::protocol::envelope::Request;
+use crate::protocol::json::members;
 use crate::protocol::splice::{Outbound, ReplyForm};
 use crate::protocol::version::Era;
 use crate::upstream::UpstreamShared;
@@ -52,6 +54,10 @@ pub struct Call {
     on_finish: Arc<dyn OnFinish>,
     /// The body's bytes in the memory budget (rule R16).
     charge: Option<Charge>,
+    /// The call for which this one asks a price (rule R36).
+    pub parent: Option<CallId>,
+    /// The cursor that it uses or may open.
+    cursor: OnceLock<Held>,
 }
 
 /// Where a call goes.
@@ -88,6 +94,7 @@ pub struct Accepted {
     pub ledger: Arc<Ledger>,
     pub on_finish: Arc<dyn OnFinish>,
     pub charge: Option<Charge>,
+    pub parent: Option<CallId>,
 }
 
 /// Told of every call's end, once, by whoever won it: live table, history, metrics, log.
@@ -123,6 +130,8 @@ impl Call {
             entry: AtomicU64::new(0),
             on_finish: accepted.on_finish,
             charge: accepted.charge,
+            parent: accepted.parent,
+            cursor: OnceLock::new(),
         })
     }
 
@@ -185,6 +194,16 @@ impl Call {
         self.holder.get()?.upgrade()
     }
 
+    /// Takes over what the call holds of its tool's cursors, once.
+    pub(crate) fn takes_cursor(&self, held: Held) {
+        // A second one would be given back by its drop.
+        let _ = self.cursor.set(held);
+        // Ended meanwhile: whoever ended it did not find this.
+        if self.ticket.state() == State::Finished {
+            self.leave_cursor();
+        }
+    }
+
     /// How often the call has been handed to the upstream's connection, at least 1.
     pub fn attempt(&self) -> u32 {
         self.attempt.load(Relaxed)
@@ -217,9 +236,17 @@ impl Call {
     /// Ends the call with the upstream's own answer, which is charged from here on until it is written (rule
     /// R16). False if it had ended already.
     pub fn answer(&self, outcome: Outcome, answer: bytes::Bytes, now: Instant) -> bool {
+        let good = outcome == (Outcome::Completed { is_error: false });
+        // Read before the ticket is locked: an answer may be large.
+        let cursor = self.cursor.get().filter(|_| good).map(|held| (held, self.next_cursor(held, &answer)));
         self.finish(|_, _| {
-            // Before anybody sees the answer, so that the caller's next call meets what this one has used.
-            self.caller.charge_quota(answer.len() as u64, now);
+            // Before anybody sees the answer, so that the caller's next call meets what this one has used and left.
+            if self.parent.is_none() {
+                self.caller.charge_quota(answer.len() as u64, now);
+            }
+            if let Some((held, next)) = cursor {
+                held.settle(next, now);
+            }
             let answer = match &self.charge {
                 Some(charge) => charge.memory().hold(answer),
                 None => answer,
@@ -227,6 +254,16 @@ impl Call {
             Ending { outcome, answer: Answer::Upstream(answer), at: now }
         })
         .is_ok()
+    }
+
+    /// The cursor that an answer carries.
+    fn next_cursor(&self, held: &Held, answer: &[u8]) -> Option<CursorHash> {
+        let text = std::str::from_utf8(answer).ok()?;
+        let result = match &self.form {
+            ReplyForm::JsonRpc { .. } => members(text).ok()?.get("result")?,
+            ReplyForm::Result => text,
+        };
+        CursorHash::of(held.pointer().find(result)?)
     }
 
     /// Ends the call with an answer of forebay's own. False if it had ended already.
@@ -244,6 +281,7 @@ impl Call {
     pub fn end_by_stage(&self, outcome: impl FnOnce(Stage) -> Option<Outcome>, scope: Scope, now: Instant) -> bool {
         let ended = self.ticket.finish_if(|stage, _| {
             let outcome = outcome(stage)?;
+            self.leave_cursor();
             Some(Ending { outcome, answer: Answer::Own(Box::new(self.refusal(outcome, scope))), at: now })
         });
         match ended {
@@ -294,8 +332,19 @@ impl Call {
         }
     }
 
+    /// Its cursor, or the place that it has taken for one, is no longer used by this call.
+    fn leave_cursor(&self) {
+        if let Some(held) = self.cursor.get() {
+            held.release();
+        }
+    }
+
     fn finish(&self, ending: impl FnOnce(Stage, Option<Instant>) -> Ending) -> Result<Arc<Ending>, Arc<Ending>> {
-        let ending = self.ticket.finish(ending)?;
+        let ending = self.ticket.finish(|stage, started| {
+            let ending = ending(stage, started);
+            self.leave_cursor();
+            ending
+        })?;
         self.on_finish.finished(self, &ending);
         Ok(ending)
     }

@@ -33,6 +33,8 @@ pub use place::{candidates, default_admin, parse_admin};
 pub use value::{parse_duration, parse_size, show_duration};
 
 use crate::caller::Lane;
+use crate::limits::cursors::CursorRule;
+use crate::limits::gate::{Gate, OnGateError};
 use crate::limits::quota::Quota;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -252,6 +254,11 @@ pub struct ToolConfig {
     pub weight: Option<u32>,
     pub priority: Option<Lane>,
     pub call_timeout: Option<Duration>,
+    /// What its calls leave open at the server.
+    pub cursor: Option<CursorRule>,
+    /// What refuses a call before it runs, in this order (rules R35, R36).
+    pub gates: Vec<Gate>,
+    pub gate_error: OnGateError,
     /// May be sent again when it is also annotated read-only or idempotent (rule R5).
     pub retry: bool,
 }
@@ -267,6 +274,8 @@ pub struct CallerConfig {
     pub max_queued: Option<u32>,
     pub rate: Option<Rate>,
     pub quota: Option<Quota>,
+    /// Cursors that it may have open over all tools.
+    pub cursors: Option<u32>,
     /// None means all.
     pub upstreams: Option<Vec<String>>,
     pub tools: Option<Vec<String>>,
@@ -282,6 +291,7 @@ impl Default for CallerConfig {
             max_queued: None,
             rate: None,
             quota: None,
+            cursors: None,
             upstreams: None,
             tools: None,
         }

@@ -5,6 +5,7 @@
 //! is there memory, then the queue.
 
 mod admit;
+mod gating;
 pub mod history;
 pub mod live;
 pub mod route;
@@ -15,6 +16,7 @@ use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
 use crate::events::EventLog;
 use crate::ledger::{Counts, Ledger};
+use crate::limits::cursors::Cursors;
 use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Reason, Refusal, Scope};
 use crate::protocol::envelope::Request;
 use crate::protocol::method;
@@ -25,8 +27,8 @@ use history::Record;
 use live::Books;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -48,6 +50,10 @@ pub struct Dispatcher {
     /// Bytes of bodies and results in the house (rule R16).
     memory: Memory,
     draining: AtomicBool,
+    /// Open cursors of tools that leave some.
+    cursors: Arc<Cursors>,
+    /// For calls that need a task of their own.
+    me: Weak<Dispatcher>,
 }
 
 /// A call that somebody wants to make, routed already.
@@ -102,7 +108,9 @@ pub enum Found {
 impl Dispatcher {
     /// `randomness` marks this run of the daemon in its call ids.
     pub fn new(config: Arc<Config>, randomness: u32) -> Arc<Self> {
-        Arc::new(Dispatcher {
+        Arc::new_cyclic(|me| Dispatcher {
+            me: me.clone(),
+            cursors: Arc::default(),
             callers: Callers::new(&config),
             config: ArcSwap::new(config),
             books: Arc::default(),
@@ -138,6 +146,7 @@ impl Dispatcher {
             ledger: upstream.shared().ledger.clone(),
             on_finish: self.books.clone(),
             charge,
+            parent: None,
             caller,
         });
         self.books.live.insert(&call);
@@ -167,6 +176,7 @@ impl Dispatcher {
             ledger: self.front.clone(),
             on_finish: self.books.clone(),
             charge,
+            parent: None,
             caller,
         });
         self.books.live.insert(&call);
@@ -207,10 +217,21 @@ impl Dispatcher {
             call.refuse(*refusal, now);
         } else if !fits {
             call.end(Outcome::Refused(Reason::Overloaded), Scope::Global, now);
+        } else if let Err(refusal) = self.take_cursor(call, upstream, now) {
+            call.refuse(*refusal, now);
         } else {
             call.caller.saw(now);
-            upstream.offer(call.clone());
+            match self.me.upgrade() {
+                Some(me) => gating::pass(&me, call, upstream),
+                None => upstream.offer(call.clone()),
+            }
         }
+    }
+
+    fn take_cursor(&self, call: &Call, upstream: &Upstream, now: Instant) -> Result<(), Box<Refusal>> {
+        let settings = upstream.shared().config.load();
+        let tool = call.tool().and_then(|tool| settings.tools.get(&**tool));
+        admit::cursor(call, &self.cursors, tool.and_then(|tool| tool.cursor.as_ref()), now)
     }
 
     /// Whether a caller may use a tool (or, without one, anything of the upstream).

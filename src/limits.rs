@@ -4,4 +4,7 @@
 //! waiting and is the caller's own before it is shared. The arithmetic is pure, with the time as an argument; where
 //! in a call's way it is asked is [`crate::dispatcher`]'s.
 
+pub mod cursors;
+pub mod gate;
+pub mod pointer;
 pub mod quota;

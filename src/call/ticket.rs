@@ -149,7 +149,8 @@ impl Ticket {
         self.asked_to_stop.load(Relaxed)
     }
 
-    /// `submitted -> queued`. False if the call has finished meanwhile.
+    /// `submitted -> queued`, or queued already: behind its gates a call waits before it has a place in the queue.
+    /// False if the call has finished meanwhile.
     #[must_use]
     pub fn queue(&self, now: Instant) -> bool {
         let mut inner = self.inner.lock();
@@ -158,7 +159,7 @@ impl Ticket {
             inner.queued = Some(now);
             inner.ledger.moved(Stage::Submitted, Stage::Queued);
         }
-        moved
+        moved || self.state() == State::Queued
     }
 
     /// `submitted | queued -> running`, just before the hand-off. False if the call has finished

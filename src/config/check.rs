@@ -2,6 +2,7 @@
 
 mod caller;
 mod limits;
+mod tool;
 mod upstream;
 
 pub(crate) use limits::LONGEST_QUEUE;

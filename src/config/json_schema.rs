@@ -3,14 +3,20 @@
 //!
 //! Every scalar may also be a string with `${...}` in it, and a number a string, so the schema allows that too.
 
-use super::schema::{self, Key, RANGE, RATE, Section};
+use super::schema::{self, Key, QUOTA, RANGE, RATE, Section};
 use serde_json::{Map, Value, json};
 
 /// The schema of a config file.
 pub fn schema() -> Value {
     let table = |section: &Section| object(section, |key| value(key));
+    let gate = table(&schema::GATE);
+    let tool = object(&schema::TOOL, |key| match key.name {
+        "cursor" => table(&schema::CURSOR),
+        "gate" => json!({ "anyOf": [gate, { "type": "array", "items": gate }] }),
+        _ => value(key),
+    });
     let upstream = object(&schema::UPSTREAM, |key| match key.name {
-        "tools" => by_name(table(&schema::TOOL)),
+        "tools" => by_name(tool.clone()),
         _ => value(key),
     });
     let caller = table(&schema::CALLER);
@@ -52,7 +58,9 @@ fn value(key: &Key) -> Value {
             json!({ "anyOf": [{ "type": ["integer", "string"] }, object(&RANGE, value)] })
         }
         "number" if key.name == "per_second" => json!({ "type": ["number", "string"] }),
+        "number" if key.name == "max" => json!({ "type": ["number", "string"] }),
         "{ per_second, burst }" => object(&RATE, value),
+        "{ bytes_per_minute, tokens_per_minute }" => object(&QUOTA, value),
         "fraction" => json!({ "type": ["number", "string"] }),
         // 0 is written as a number, everything else as a string with its unit.
         "number" | "JSON-RPC code" | "duration" | "size" => json!({ "type": ["integer", "string"] }),
@@ -61,7 +69,8 @@ fn value(key: &Key) -> Value {
         "string or list of two" => json!({ "anyOf": [{ "type": "string" }, strings] }),
         "table of strings" => by_name(json!({ "type": "string" })),
         "table" | "tables by name" => json!({ "type": "object" }),
-        "string" | "path" | "http(s) URL" | "address:port" | "unix:PATH" => json!({ "type": "string" }),
+        "string" | "JSON pointer" | "CEL expression" | "tool" | "path" | "http(s) URL" | "address:port"
+        | "unix:PATH" => json!({ "type": "string" }),
         words => {
             let words: Vec<_> = words.split(", ").collect();
             json!({ "anyOf": [{ "enum": words }, filled()] })

@@ -270,6 +270,14 @@ pub const TOOL: Section = Section {
         key("weight", COUNT, "1", "slots that one call takes"),
         key("priority", "high, normal, low", "none", "its lane; a caller's wish counts where it is lower"),
         key("call_timeout", DURATION, "the upstream's", "longest run; 0 means none"),
+        many("cursor", "table", "none", "its results leave a cursor open at the server; see below"),
+        many("gate", "list of tables", "none", "what refuses a call before it runs; see below"),
+        key(
+            "gate_error",
+            "refuse, allow",
+            "refuse",
+            "what becomes of a call whose gate cannot be evaluated, or whose price is not known",
+        ),
         key(
             "retry",
             "true, false",
@@ -313,6 +321,7 @@ pub const CALLER: Section = Section {
             "none",
             "how much of results it may be sent; charged after each call, and a debt is worked off before the next",
         ),
+        key("cursors", COUNT, "the tools' own bounds", "cursors that it may have open over all tools (1 to 10000)"),
         many("upstreams", "list of names", "all", "the upstreams that it may use"),
         many("tools", "list of names", "all", "the tools that it may call, as `tool` or `upstream__tool`"),
     ]],
@@ -336,6 +345,30 @@ pub const QUOTA: Section = Section {
     ]],
 };
 
+pub const CURSOR: Section = Section {
+    title: "upstreams.NAME.tools.TOOL.cursor",
+    variables: None,
+    keys: &[&[
+        key("pointer", "JSON pointer", "required", "where a result carries the next cursor: `/structuredContent/next`"),
+        key("argument", "string", "required", "the argument in which a follow-up gives it back"),
+        key("ttl", DURATION, "10m", "how long a cursor stays open without a follow-up; not 0"),
+        key("per_caller", COUNT, "10", "open at once for one caller (1 to 10000); more are refused `caller_cursors`"),
+        key("total", COUNT, "100", "open at once for all callers (1 to 10000)"),
+    ]],
+};
+
+pub const GATE: Section = Section {
+    title: "[upstreams.NAME.tools.TOOL.gate]",
+    variables: None,
+    keys: &[&[
+        key("when", "CEL expression", "", "is true of what is too big, over `args` and `caller`; this or `price`"),
+        key("price", "tool", "", "a cheap tool of the same upstream, asked with the same arguments; this or `when`"),
+        key("max", COUNT, "required with price", "the highest price that is let through"),
+        key("value", "JSON pointer", "the first text", "where the price stands in that tool's result"),
+        key("say", "string", "required", "what a caller is told to narrow, one line"),
+    ]],
+};
+
 pub const RANGE: Section = Section {
     title: "max_concurrent",
     variables: None,
@@ -346,7 +379,8 @@ pub const RANGE: Section = Section {
 };
 
 /// All tables, in the order of the manual.
-pub const SECTIONS: [Section; 10] = [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CALLER, RATE, QUOTA];
+pub const SECTIONS: [Section; 12] =
+    [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CURSOR, GATE, CALLER, RATE, QUOTA];
 
 /// The tables of keys as `docs/config.md` has them.
 pub fn manual() -> String {

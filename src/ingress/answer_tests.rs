@@ -46,6 +46,7 @@ fn ended(method: &str, era: Option<Era>, outcome: Outcome) -> (Arc<Call>, Arc<En
         ledger: Arc::default(),
         on_finish: Arc::new(Nobody),
         charge: None,
+        parent: None,
     });
     let mut refusal = call.refusal(outcome, Scope::Entries);
     fill(&mut refusal);

@@ -109,6 +109,7 @@ mod tests {
             ledger: Arc::default(),
             on_finish: Arc::new(Nobody),
             charge: None,
+            parent: None,
         })
     }
 

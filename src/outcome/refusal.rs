@@ -28,6 +28,8 @@ pub enum Scope {
     Global,
     /// The price asked of another tool.
     Price,
+    /// One cursor that a call follows up.
+    Cursor,
 }
 
 impl Scope {
@@ -40,6 +42,7 @@ impl Scope {
             Scope::Caller => "caller",
             Scope::Global => "global",
             Scope::Price => "price",
+            Scope::Cursor => "cursor",
         }
     }
 }
@@ -146,9 +149,23 @@ impl Refusal {
                 self.figures(text)
             }
             Outcome::Refused(Reason::CallerCursors) => {
-                write!(text, "Not executed: caller {} holds all its open cursors on {up} already", self.caller)
+                let caller = &self.caller;
+                let _ = match self.scope {
+                    Scope::Cursor => {
+                        write!(
+                            text,
+                            "Not executed: the cursor in this call is none that caller {caller} has open on {up}"
+                        )
+                    }
+                    Scope::Tool => write!(text, "Not executed: all cursors that may be open on {up} are in use"),
+                    _ => write!(text, "Not executed: caller {caller} holds all its open cursors on {up} already"),
+                };
+                self.own_limit(text)
             }
-            Outcome::Refused(Reason::Gated) => write!(text, "Not executed: a gate on {up} found this call too big"),
+            Outcome::Refused(Reason::Gated) => {
+                let _ = write!(text, "Not executed: a gate on {up} found this call too big");
+                self.own_limit(text)
+            }
             Outcome::Refused(Reason::UpstreamDown) => write!(text, "Not executed: {up} cannot be reached"),
             Outcome::Refused(Reason::Draining) => {
                 if up.is_empty() {
@@ -199,6 +216,26 @@ impl Refusal {
         };
     }
 
+    /// What to do about a cursor; false where the words of the kind fit.
+    fn say_cursor(&self, text: &mut String, wait: Option<&Wait>) -> bool {
+        let _ = match (self.scope, wait) {
+            (Scope::Tool, _) => return false,
+            (Scope::Cursor, _) => write!(
+                text,
+                "This is a limit of the gateway, not a failure of the tool: the cursor has run out of time, was read to its end or was never given; begin again without a cursor."
+            ),
+            (_, Some(wait)) => write!(
+                text,
+                "This is a limit of the gateway, not a failure of the tool: read one of them to its last page, or wait {wait}, then repeat the same call."
+            ),
+            (_, None) => write!(
+                text,
+                "This is a limit of the gateway, not a failure of the tool: read one of them to its last page, then repeat the same call."
+            ),
+        };
+        true
+    }
+
     fn own_limit(&self, text: &mut String) -> std::fmt::Result {
         match &self.limit {
             Some(limit) => write!(text, ": {limit}"),
@@ -227,6 +264,9 @@ impl Refusal {
 
     fn say_todo(&self, text: &mut String) {
         let wait = self.retry_after_ms.map(Wait);
+        if self.outcome == Outcome::Refused(Reason::CallerCursors) && self.say_cursor(text, wait.as_ref()) {
+            return;
+        }
         let _ = match self.outcome.advice() {
             None => Ok(()),
             Some(Advice::Busy) => match wait {

@@ -1,6 +1,6 @@
 //! What stands before the queue: each limit refuses with its own text and time, and serves again when it says.
 
-use crate::support::{Answer, Client, Daemon, HttpUpstream, Pending, forebay, stdio};
+use crate::support::{Answer, Client, Daemon, HttpUpstream, Log, Pending, forebay, stdio};
 use std::time::Duration;
 
 /// What every refusal of the kind "busy" says.
@@ -110,6 +110,150 @@ fn r11_a_callers_cap_holds_over_all_upstreams() {
     two.call("release", r#"{"key":"k"}"#);
     assert_eq!(waits.answer().text(), "k");
     assert_eq!(daemon.adds_up().of("completed", "*"), 3);
+}
+
+/// `echo` as a tool with cursors: what it is given as `next` stands in its result.
+fn paging(per_caller: u32, total: u32, ttl: &str) -> String {
+    let rule = format!(
+        "pointer = \"/structuredContent/next\"\nargument = \"cursor\"\nttl = \"{ttl}\"\nper_caller = {per_caller}\ntotal = {total}"
+    );
+    stdio("db", &[], &format!("max_concurrent = 20\n[upstreams.db.tools.echo.cursor]\n{rule}"))
+}
+
+#[test]
+fn ten_cursors_a_caller_and_a_hundred_in_all_are_open_at_once() {
+    let callers: Vec<_> = (0..11).map(|number| key(&format!("c{number}"))).collect();
+    let config: String = callers.iter().map(|(_, config)| config.as_str()).collect();
+    let daemon = Daemon::start(&format!("[auth]\nmode = \"keys\"\n{config}{}", paging(10, 100, "10m")));
+    let client = |number: usize| Client::modern(daemon.mcp, "/mcp/db").with_key(&callers[number].0);
+    let ann = client(0);
+    for number in 0..10 {
+        assert!(!ann.call("echo", &format!(r#"{{"next":"p{number}"}}"#)).is_error());
+    }
+    let refused = ann.call("echo", r#"{"next":"p10"}"#);
+    assert_eq!(
+        (&refused.refusal()["reason"], &refused.refusal()["scope"]),
+        (&"caller_cursors".into(), &"caller".into())
+    );
+    let ms = refused.refusal()["retry_after_ms"].as_u64().unwrap();
+    assert!((500_000..=600_000).contains(&ms), "when the first runs out: {ms}");
+    assert!(
+        refused.text().contains("caller c0 holds all its open cursors on db already: 10 of 10 are open of this tool")
+    );
+    assert!(refused.text().contains("read one of them to its last page, or wait "), "{}", refused.text());
+    // Another tool is not held up, and neither is a follow-up.
+    assert_eq!(ann.call("sleep", r#"{"ms":0}"#).text(), "slept");
+    assert!(!ann.call("echo", r#"{"cursor":"p3","next":"q3"}"#).is_error());
+    // The last page gives the place back at once.
+    assert!(!ann.call("echo", r#"{"cursor":"q3"}"#).is_error());
+    assert!(!ann.call("echo", r#"{"next":"again"}"#).is_error());
+    for number in 1..10 {
+        for page in 0..10 {
+            assert!(!client(number).call("echo", &format!(r#"{{"next":"{page}"}}"#)).is_error());
+        }
+    }
+    let refused = client(10).call("echo", r#"{"next":"x"}"#);
+    assert_eq!(refused.refusal()["scope"], "tool");
+    assert!(refused.text().contains("all cursors that may be open on db are in use: 100 of 100"), "{}", refused.text());
+    daemon.adds_up();
+}
+
+#[test]
+fn a_cursor_belongs_to_its_caller_and_ends_at_its_time() {
+    let (ann, bob) = (key("ann"), key("bob"));
+    let config = format!("[auth]\nmode = \"keys\"\n{}{}{}", ann.1, bob.1, paging(1, 100, "1s"));
+    let daemon = Daemon::start(&config);
+    let ann = Client::modern(daemon.mcp, "/mcp/db").with_key(&ann.0);
+    let bob = Client::modern(daemon.mcp, "/mcp/db").with_key(&bob.0);
+    assert!(!ann.call("echo", r#"{"next":"secret"}"#).is_error());
+    // Another's, and one that was never given, are told alike.
+    let (theirs, none) = (bob.call("echo", r#"{"cursor":"secret"}"#), bob.call("echo", r#"{"cursor":"invented"}"#));
+    let without_id = |answer: &Answer| answer.text().split(" [call").next().unwrap().to_owned();
+    assert_eq!(without_id(&theirs), without_id(&none));
+    assert_eq!(theirs.refusal()["scope"], "cursor");
+    assert!(theirs.text().contains("begin again without a cursor"), "{}", theirs.text());
+    // An empty or missing one begins anew.
+    let refused = ann.call("echo", r#"{"cursor":"","next":"more"}"#);
+    let wait = Duration::from_millis(refused.refusal()["retry_after_ms"].as_u64().unwrap());
+    assert!(wait <= Duration::from_secs(1), "{wait:?}");
+    std::thread::sleep(wait);
+    assert!(ann.call("echo", r#"{"cursor":"secret"}"#).is_refusal(), "it has run out");
+    assert!(!ann.call("echo", r#"{"cursor":null,"next":"more"}"#).is_error(), "served again when it says");
+    daemon.adds_up();
+}
+
+#[test]
+fn r35_a_gate_refuses_what_is_too_big_with_the_operators_words() {
+    let log = Log::new();
+    let gates = "[[upstreams.db.tools.echo.gate]]\nwhen = \"has(args.limit) && args.limit > 1000\"\nsay = \"ask for at most 1000 rows\"\n\
+                 [[upstreams.db.tools.echo.gate]]\nwhen = \"has(args.ids) && args.ids.exists(id, id < 0)\"\nsay = \"ids begin at 0\"\n\
+                 [[upstreams.db.tools.sleep.gate]]\nwhen = \"args.ms > 5\"\nsay = \"sleep at most 5 ms\"\n";
+    let daemon = Daemon::start(&stdio("db", &["--log", log.path()], gates));
+    let client = Client::modern(daemon.mcp, "/mcp/db");
+    assert!(!client.call("echo", r#"{"limit":1000,"ids":[0,1]}"#).is_error());
+    let refused = client.call("echo", r#"{"limit":1001,"mark":"too-big"}"#);
+    assert_eq!(
+        refused.text().split(" [call").next().unwrap(),
+        "Not executed: a gate on db found this call too big (ask for at most 1000 rows). This is a limit of the \
+         gateway, not a failure of the tool: narrow the call, then try again."
+    );
+    assert_eq!((&refused.refusal()["reason"], &refused.refusal()["scope"]), (&"gated".into(), &"tool".into()));
+    // What goes through a list is asked beside the way, and refuses all the same.
+    let refused = client.call("echo", r#"{"ids":[1,-1],"mark":"too-big"}"#);
+    assert!(refused.text().contains("(ids begin at 0)"), "{}", refused.text());
+    // A question that the gate cannot judge is refused with the expression, and so are large arguments.
+    let refused = client.call("sleep", "{}");
+    assert!(refused.text().contains("the gate `args.ms > 5` could not be evaluated"), "{}", refused.text());
+    let large = format!(r#"{{"ms":1,"mark":"too-big","text":"{}"}}"#, "x".repeat(65_536));
+    assert!(client.call("sleep", &large).text().contains("larger than 64 KiB"));
+    assert_eq!(client.call("sleep", r#"{"ms":1}"#).text(), "slept");
+    assert!(log.with("too-big").is_empty());
+    let ended = daemon.adds_up();
+    assert_eq!((ended.of("refused", "gated"), ended.of("completed", "*")), (4, 2));
+}
+
+#[test]
+fn r36_a_price_is_asked_first_and_too_high_a_one_refuses() {
+    let gate = "max_concurrent = 1\n[[upstreams.db.tools.hold.gate]]\nprice = \"echo\"\nvalue = \"/structuredContent/rows\"\n\
+                max = 100\nsay = \"ask for fewer rows\"\n";
+    let server = HttpUpstream::start(&[]);
+    let rate = "[callers.anonymous]\nrate = { per_second = 0.01, burst = 5 }\n";
+    let daemon = Daemon::start(&format!("{rate}{}", server.config("db", gate)));
+    let client = Client::modern(daemon.mcp, "/mcp/db");
+    let refused = client.call("hold", r#"{"key":"k","rows":101}"#);
+    assert_eq!((&refused.refusal()["reason"], &refused.refusal()["scope"]), (&"gated".into(), &"price".into()));
+    assert!(
+        refused.text().contains("too big: echo says 101, and 100 is the most (ask for fewer rows)"),
+        "{}",
+        refused.text()
+    );
+    let refused = client.call("hold", r#"{"key":"k"}"#);
+    assert!(refused.text().contains("its price is not known: echo gave no number"), "{}", refused.text());
+    assert_eq!(refused.refusal()["scope"], "price");
+    // The price holds no slot once it is told: the call itself has the one there is.
+    let held = client.start("hold", r#"{"key":"k","rows":100}"#);
+    daemon.until_load("db", 1, 0);
+    crate::support::until("the call itself runs", || {
+        daemon.calls("db").iter().any(|row| row.tool.as_deref() == Some("hold")).then_some(())
+    });
+    // While the slot is taken the price waits: the call is queued for its caller, with its price behind the other.
+    let waits = client.start("hold", r#"{"key":"k","rows":1}"#);
+    let price = crate::support::until("the price waits", || {
+        daemon.calls("db").into_iter().find(|row| row.tool.as_deref() == Some("echo"))
+    });
+    let parent = price.parent.clone().expect("a price names the call that it is asked for");
+    // Cancelling the parent cancels it.
+    assert_eq!(daemon.run(&["cancel", &parent]).code, Some(0));
+    assert_eq!(waits.answer().refusal()["reason"], "cancelled");
+    daemon.until_load("db", 1, 0);
+    server.call("release", r#"{"key":"k"}"#);
+    assert_eq!(held.answer().text(), "k");
+    assert_eq!(server.call("stats", "{}").stats()["calls"]["hold"], 1);
+    // Four calls of five are used up: prices are none of the caller's rate.
+    assert_eq!(client.call("sleep", r#"{"ms":0}"#).text(), "slept");
+    assert_eq!(client.call("sleep", r#"{"ms":0}"#).refusal()["reason"], "caller_rate");
+    let ended = daemon.adds_up();
+    assert_eq!((ended.of("refused", "gated"), ended.of("cancelled", "operator")), (2, 2));
 }
 
 /// A key, and the caller of that name as the config has it.

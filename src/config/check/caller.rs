@@ -1,6 +1,7 @@
 //! One caller: its keys, its share, its limits and rights.
 
 use super::limits::LONGEST_QUEUE;
+use super::tool::MOST_CURSORS;
 use crate::caller::registry::ANONYMOUS;
 use crate::caller::{Lane, key};
 use crate::config::fault::did_you_mean;
@@ -30,6 +31,9 @@ pub(super) fn read(
             .and_then(|item| reader.count(item, 1..=LONGEST_QUEUE, "leave it out for no limit of its own")),
         rate: table.get("rate").and_then(|item| rate(reader, item)),
         quota: table.get("quota").and_then(|item| quota(reader, item)),
+        cursors: table
+            .get("cursors")
+            .and_then(|item| reader.count(item, 1..=MOST_CURSORS, "leave it out for the tools' own bounds alone")),
         upstreams: table.get("upstreams").and_then(|item| allowed_upstreams(reader, item, upstreams)),
         tools: table.get("tools").and_then(|item| allowed_tools(reader, item)),
     };

@@ -1,13 +1,10 @@
 //! One upstream: what is started or called, its limits, its tools.
 
 use super::limits::{self, Given};
-use crate::caller::Lane;
+use super::tool::tools;
 use crate::config::read::{Item, Reader, Table};
 use crate::config::schema;
-use crate::config::{
-    AfterCancel, Concurrency, HttpTarget, Listen, MAX_CONCURRENT_CEILING, Secret, Start, StdioTarget, Target,
-    ToolConfig, UpstreamConfig,
-};
+use crate::config::{AfterCancel, Concurrency, HttpTarget, Listen, Secret, Start, StdioTarget, Target, UpstreamConfig};
 use http::{HeaderName, HeaderValue, Uri};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -246,41 +243,4 @@ fn is_forebays_own(name: &str) -> bool {
         "upgrade",
     ];
     OWN.contains(&name) || name.starts_with("mcp-") || name.starts_with("proxy-c")
-}
-
-fn tools(reader: &mut Reader<'_>, table: &Table<'_>, ceiling: u32) -> BTreeMap<String, ToolConfig> {
-    let lanes = Lane::ALL.map(|lane| (lane.name(), lane));
-    let mut tools = BTreeMap::new();
-    for (name, start, item) in table.get("tools").map(|item| reader.entries(item)).unwrap_or_default() {
-        if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
-            reader.fault_at(start, &item.key, "is no name for a tool", "write it as the upstream lists it");
-        }
-        let table = reader.table(Some(&item), &item.key, &schema::TOOL, None);
-        let long = "write a long time, such as \"30d\", to lift the upstream's limit";
-        let tool = ToolConfig {
-            max_concurrent: table
-                .get("max_concurrent")
-                .and_then(|item| reader.limit(item, MAX_CONCURRENT_CEILING))
-                .flatten(),
-            weight: table.get("weight").and_then(|item| reader.count(item, 1..=MAX_CONCURRENT_CEILING, "")),
-            priority: table.get("priority").and_then(|item| reader.choice(item, &lanes)),
-            call_timeout: table.get("call_timeout").and_then(|item| reader.some_duration(item, long)),
-            retry: table.get("retry").and_then(|item| reader.flag(item)).unwrap_or(false),
-        };
-        // Rule R14: the effective weight is cut to the limit.
-        if let (Some(weight), Some(item)) = (tool.weight, table.get("weight"))
-            && weight > ceiling
-        {
-            let message = format!("is above the upstream's max_concurrent ({ceiling}), so it counts as {ceiling}");
-            reader.warn(item, message, "lower it, or raise max_concurrent");
-        }
-        if let (Some(limit), Some(item)) = (tool.max_concurrent, table.get("max_concurrent"))
-            && limit > ceiling
-        {
-            let message = format!("is above the upstream's max_concurrent ({ceiling}), so it never counts");
-            reader.warn(item, message, "lower it, or leave it out");
-        }
-        tools.insert(name, tool);
-    }
-    tools
 }

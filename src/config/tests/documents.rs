@@ -8,6 +8,9 @@ fn with_wrong_value(section: &Section, key: &str) -> String {
         "" => return format!("{key} = 2024-01-01\n"),
         "upstreams.NAME" => "[upstreams.a]\n".to_owned(),
         "upstreams.NAME.tools.TOOL" => format!("{ONE}[upstreams.a.tools.t]\n"),
+        "upstreams.NAME.tools.TOOL.cursor" => format!("{ONE}[upstreams.a.tools.t.cursor]\n"),
+        "[upstreams.NAME.tools.TOOL.gate]" => format!("{ONE}[[upstreams.a.tools.t.gate]]\n"),
+        "callers.NAME.quota" => format!("{ONE}[callers.c.quota]\n"),
         "callers.NAME" => format!("{ONE}[callers.c]\n"),
         "callers.NAME.rate" => format!("{ONE}[callers.c.rate]\n"),
         title => format!("{ONE}[{title}]\n"),
@@ -16,6 +19,7 @@ fn with_wrong_value(section: &Section, key: &str) -> String {
         "args" | "env" | "cwd" | "processes" => "command = \"x\"\n",
         "headers" => "url = \"http://h\"\n",
         "burst" => "per_second = 1\n",
+        "max" | "value" => "price = \"p\"\nmax = 1\n",
         _ => "",
     };
     format!("{head}{beside}{key} = 2024-01-01\n")

@@ -155,6 +155,7 @@ impl Rig {
             ledger: self.upstream.shared().ledger.clone(),
             on_finish: self.ends.clone(),
             charge: None,
+            parent: None,
         })
     }
 

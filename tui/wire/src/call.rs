@@ -31,6 +31,9 @@ pub struct Call {
     pub bytes: u64,
     /// How often it was handed to the upstream, from 1.
     pub attempt: u32,
+    /// The call for which this one asks a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// How it ended, for its caller. Present once it has finished, lingering included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,

@@ -30,6 +30,7 @@ fn call() -> Call {
         weight: 2,
         bytes: 1204,
         attempt: 1,
+        parent: Some("k3f9q-1f8".into()),
         outcome: Some("cancelled".into()),
         reason: Some("operator".into()),
         executed: Some("unknown".into()),

@@ -181,6 +181,7 @@ impl Rig {
             ledger: Arc::new(Ledger::default()),
             on_finish: Arc::new(Nobody),
             charge: None,
+            parent: None,
         });
         assert!(call.ticket.start(Instant::now()));
         call

@@ -164,6 +164,7 @@ impl House {
             ledger: self.shared.ledger.clone(),
             on_finish: Arc::new(Nobody),
             charge: None,
+            parent: None,
         })
     }
 
