@@ -12,6 +12,7 @@ mod bytes;
 mod cancel;
 mod cli;
 mod commands;
+mod deadlines;
 mod limits;
 mod overload;
 mod repository;

@@ -217,6 +217,107 @@ fn c03_a_pause_a_reload_and_its_end_never_exceed_the_limit() {
     assert_eq!(served, 20);
 }
 
+/// The ageing bound of `docs/design/queue.md`, from wherever the credits stand, and the shares that lead to it.
+#[test]
+fn c08_a_low_call_is_served_within_the_documented_bound_behind_both_other_lanes() {
+    let mut longest = 0;
+    for before in 0..42 {
+        let mut core = core(1, 1000);
+        let mut running = run(&mut core, call(0, 1));
+        let feed = |core: &mut Core<u32>| {
+            for (lane, job) in [(Lane::High, 1), (Lane::Normal, 2)] {
+                while core.figures().lanes[lane as usize] < 3 {
+                    let _ = core.offer(Offer { lane, ..call(job, job) }, T0, &mut Open);
+                }
+            }
+        };
+        let mut serve = |core: &mut Core<u32>| {
+            feed(core);
+            core.complete(running, Duration::ZERO);
+            let (id, job) = next(core).unwrap();
+            running = id;
+            job
+        };
+        for _ in 0..before {
+            serve(&mut core);
+        }
+        for job in 0..4 {
+            queue(&mut core, Offer { lane: Lane::Low, ..call(100 + job, 3) });
+        }
+        let (mut others, mut rounds) = (0, Vec::new());
+        while rounds.len() < 4 {
+            if serve(&mut core) >= 100 {
+                rounds.push(std::mem::take(&mut others));
+            } else {
+                others += 1;
+            }
+        }
+        longest = longest.max(*rounds.iter().max().unwrap());
+        assert_eq!(rounds[1..], [20, 20, 20], "16 + 4 of the others for each of a low lane that stays");
+    }
+    assert!((20..=40).contains(&longest), "{longest}");
+}
+
+#[test]
+fn r19_the_lowest_lane_is_shortened_first_and_dropping_costs_it_nothing() {
+    let mut core: Core<u32> = Core::new(Settings { sojourn: Some(Duration::from_secs(1)), ..settings(1, 1000) }, T0);
+    let at = |secs: u64| T0.after(Duration::from_secs(secs));
+    let mut running = run(&mut core, call(0, 1));
+    for job in 0..40 {
+        queue(&mut core, Offer { lane: Lane::Low, ..call(100 + job, 3) });
+        queue(&mut core, Offer { lane: Lane::High, ..call(job, 2) });
+    }
+    let (mut shed, mut served) = (Vec::new(), Vec::new());
+    for second in 2..60 {
+        core.complete(running, Duration::from_secs(1));
+        let ran = loop {
+            match core.next(at(second), &mut Open) {
+                Some(Next::Run(id, job)) => break Some((id, job)),
+                Some(Next::Shed(_, job)) => shed.push((second, job)),
+                Some(other) => panic!("{other:?}"),
+                None => break None,
+            }
+        };
+        let Some((id, job)) = ran else { break };
+        running = id;
+        served.push(job);
+    }
+    assert_eq!(core.figures().queued, 0);
+    let first_high = shed.iter().position(|(_, job)| *job < 100);
+    let lows = shed.iter().take_while(|(_, job)| *job >= 100).count();
+    assert!(lows > 0, "{shed:?}");
+    assert!(first_high.is_none_or(|at| at == lows), "no high call goes while a low one waits: {shed:?}");
+    assert_eq!(served.len() + shed.len(), 80);
+}
+
+#[test]
+fn r19_a_pause_and_another_limit_start_it_anew() {
+    for disturb in [
+        |core: &mut Core<u32>| {
+            core.reconfigure(Settings { sojourn: Some(Duration::from_secs(1)), ..settings(2, 99) }, T0)
+        },
+        |core: &mut Core<u32>| {
+            core.pause(true);
+            core.pause(false);
+        },
+    ] {
+        let mut core: Core<u32> = Core::new(Settings { sojourn: Some(Duration::from_secs(1)), ..settings(1, 99) }, T0);
+        let mut running = run(&mut core, call(0, 1));
+        for job in 1..40 {
+            queue(&mut core, call(job, 1));
+        }
+        for second in 2..13 {
+            core.complete(running, Duration::ZERO);
+            let Some(Next::Run(id, _)) = core.next(T0.after(Duration::from_secs(second)), &mut Open) else { panic!() };
+            running = id;
+        }
+        disturb(&mut core);
+        core.complete(running, Duration::ZERO);
+        let next = core.next(T0.after(Duration::from_secs(13)), &mut Open);
+        assert!(matches!(next, Some(Next::Run(..))), "{next:?}");
+    }
+}
+
 #[test]
 fn c08_a_low_call_under_constant_high_load_runs_within_the_bound() {
     let mut core = core(1, 100);

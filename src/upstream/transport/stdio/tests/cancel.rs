@@ -144,7 +144,7 @@ async fn r09_a_silent_child_that_others_wait_for_is_suspect_until_they_end() {
     assert!(house.stdio.inner.pool.lock().members[0].is_suspect());
     assert_eq!(other.ticket.state(), crate::call::State::Running);
     let (_, refused) = house.start("echo", json!({}));
-    house.freed(refused, "unsent").await;
+    house.freed(refused, "no room").await;
     house.cancel(&other, other_run);
     let mut freed = vec![house.completion().await.id, house.completion().await.id];
     freed.sort_unstable();

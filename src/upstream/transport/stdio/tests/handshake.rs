@@ -81,7 +81,7 @@ async fn a_handshake_that_is_not_answered_ends_in_its_own_time_and_is_tried_agai
     assert!(house.stdio.server().is_none());
     assert!(matches!(house.stdio.ask("tools/list", None, PATIENCE).await, Err(AskError::Down(_))));
     let (_, run) = house.start("echo", json!({}));
-    house.freed(run, "unsent").await;
+    house.freed(run, "no room").await;
     house.close().await;
     let started = std::fs::read_to_string(&starts).unwrap();
     assert!(started.lines().count() >= 2);
