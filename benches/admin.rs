@@ -209,6 +209,7 @@ impl House {
             global: Global::default(),
             upstreams: BTreeMap::new(),
             callers: BTreeMap::new(),
+            hooks: forebay::config::Hooks::default(),
             origin: None,
         };
         let (actors, admin) = (thread("actors"), thread("admin"));

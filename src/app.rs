@@ -8,6 +8,7 @@ use crate::admin::{self, Admin};
 use crate::config::{Config, Target, UpstreamConfig};
 use crate::dispatcher::Dispatcher;
 use crate::events::{Draft, EventLog};
+use crate::hooks;
 use crate::ingress::{self, Ingress};
 use crate::shutdown;
 use crate::upstream::gates::Gates;
@@ -116,6 +117,7 @@ impl App {
         });
         let stop_admin = CancellationToken::new();
         control.handle.spawn(Admin::new(dispatcher.clone(), mcp).serve(socket, stop_admin.clone()));
+        control.handle.spawn(hooks::run(dispatcher.clone()));
         threads.push(control);
         let admin = config.listen.admin.clone();
         tracing::info!(%mcp, admin = %admin.display(), upstreams = config.upstreams.len(), "forebay is ready");

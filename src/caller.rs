@@ -61,7 +61,8 @@ pub struct Caller {
     /// Where the clock of its limits begins.
     origin: Instant,
     /// When it was last seen, for rule R15's "another caller is present".
-    seen: Mutex<Option<Instant>>,
+    /// Nanoseconds since `origin`, and one, so that 0 can stand for never.
+    seen: AtomicU64,
     /// Where its calls stand; moved by their tickets.
     pub figures: Arc<CallerFigures>,
     /// What its client last said of itself, `name/version`. A claim.
@@ -82,7 +83,7 @@ impl Caller {
             asks: AtomicU64::new(0),
             used: Used::default(),
             origin: Instant::now(),
-            seen: Mutex::new(None),
+            seen: AtomicU64::new(0),
             figures: Arc::default(),
             client: Mutex::new(None),
         }
@@ -110,11 +111,20 @@ impl Caller {
     }
 
     pub fn saw(&self, now: Instant) {
-        *self.seen.lock() = Some(now);
+        self.seen.store(self.since(now).saturating_add(1), Relaxed);
     }
 
     pub fn last_seen(&self) -> Option<Instant> {
-        *self.seen.lock()
+        let seen = self.seen.load(Relaxed).checked_sub(1)?;
+        Some(self.origin + std::time::Duration::from_nanos(seen))
+    }
+
+    /// Whether nothing would be forgotten with this record: its limits are whole, and it was not seen for `idle`.
+    pub(crate) fn is_idle(&self, idle: std::time::Duration, now: Instant) -> bool {
+        let clock = self.since(now);
+        let whole =
+            [&self.rate, &self.asks].iter().all(|full_at| full_at.load(Relaxed) <= clock) && self.used.is_whole(clock);
+        whole && self.last_seen().unwrap_or(self.origin) + idle <= now
     }
 
     /// Puts other limits in force. What was used of a quota counts against the new one.

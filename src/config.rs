@@ -36,6 +36,7 @@ use crate::caller::Lane;
 use crate::limits::cursors::CursorRule;
 use crate::limits::gate::{Gate, OnGateError};
 use crate::limits::quota::Quota;
+use crate::limits::shadow::Enforce;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -54,6 +55,7 @@ pub struct Config {
     pub global: Global,
     pub upstreams: BTreeMap<String, Arc<UpstreamConfig>>,
     pub callers: BTreeMap<String, Arc<CallerConfig>>,
+    pub hooks: Hooks,
     /// The file it came from, for messages.
     pub origin: Option<PathBuf>,
 }
@@ -96,9 +98,43 @@ pub struct Global {
     /// The JSON-RPC code of forebay's own errors (rule R32).
     pub overload_error_code: i64,
     pub overload_reply: OverloadReply,
+    /// Whether the limits before the queues hold.
+    pub enforce: Enforce,
     pub legacy_disconnect: LegacyDisconnect,
     /// Callers have tools to see and end their own calls.
     pub builtin_tools: bool,
+}
+
+/// Who is told of what happens.
+#[derive(Clone, Debug)]
+pub struct Hooks {
+    pub on_overload: Option<Hook>,
+    /// The least time between two tellings.
+    pub every: Duration,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Hooks { on_overload: None, every: Duration::from_secs(10) }
+    }
+}
+
+/// Something to be told. Its URL or arguments may hold a credential.
+#[derive(Clone)]
+pub enum Hook {
+    /// Posted to.
+    Url(http::Uri),
+    /// Started, without a shell; it reads its standard input.
+    Command(Vec<Secret>),
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Hook::Url(_) => "Url([secret])",
+            Hook::Command(_) => "Command([secret])",
+        })
+    }
 }
 
 /// The form in which a `tools/call` over MCP is refused.
@@ -276,6 +312,8 @@ pub struct CallerConfig {
     pub quota: Option<Quota>,
     /// Cursors that it may have open over all tools.
     pub cursors: Option<u32>,
+    /// Whether its rate and its quota hold.
+    pub enforce: Enforce,
     /// None means all.
     pub upstreams: Option<Vec<String>>,
     pub tools: Option<Vec<String>>,
@@ -292,6 +330,7 @@ impl Default for CallerConfig {
             rate: None,
             quota: None,
             cursors: None,
+            enforce: Enforce::On,
             upstreams: None,
             tools: None,
         }
@@ -369,6 +408,7 @@ impl Default for Global {
             connect_concurrency: 4,
             overload_error_code: -31429,
             overload_reply: OverloadReply::ToolError,
+            enforce: Enforce::On,
             legacy_disconnect: LegacyDisconnect::DropQueued,
             builtin_tools: false,
         }

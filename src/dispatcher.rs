@@ -15,8 +15,10 @@ use crate::caller::registry::Callers;
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
 use crate::events::EventLog;
+use crate::hooks::Overload;
 use crate::ledger::{Counts, Ledger};
 use crate::limits::cursors::Cursors;
+use crate::limits::shadow::{Enforce, Limit, Shadow};
 use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Phase, Reason, Refusal, Scope};
 use crate::protocol::envelope::Request;
 use crate::protocol::method;
@@ -52,6 +54,7 @@ pub struct Dispatcher {
     draining: AtomicBool,
     /// Open cursors of tools that leave some.
     cursors: Arc<Cursors>,
+    shadow: Shadow,
     /// For calls that need a task of their own.
     me: Weak<Dispatcher>,
 }
@@ -111,6 +114,7 @@ impl Dispatcher {
         Arc::new_cyclic(|me| Dispatcher {
             me: me.clone(),
             cursors: Arc::default(),
+            shadow: Shadow::default(),
             callers: Callers::new(&config),
             config: ArcSwap::new(config),
             books: Arc::default(),
@@ -213,7 +217,9 @@ impl Dispatcher {
             call.end(Outcome::Refused(Reason::NotAllowed), Scope::Caller, now);
         } else if self.draining.load(Relaxed) {
             refuse_draining(call);
-        } else if let Err(refusal) = admit::own_limits(call, now) {
+        } else if let Err(refusal) =
+            admit::own_limits(call, |enforce, limit| self.counts(call, enforce, limit, now), now)
+        {
             call.refuse(*refusal, now);
         } else if !fits {
             call.end(Outcome::Refused(Reason::Overloaded), Scope::Global, now);
@@ -228,10 +234,33 @@ impl Dispatcher {
         }
     }
 
+    /// Whether a limit that refuses a call is in shadow mode; then it is counted, with the time to wait.
+    fn counts(&self, call: &Call, enforce: Enforce, (limit, wait_ms): (Limit, Option<u64>), now: Instant) -> bool {
+        let all = self.config.load().global.enforce;
+        if enforce == Enforce::On && all == Enforce::On {
+            return false;
+        }
+        let nowhere: Arc<str> = "".into();
+        let upstream = match limit {
+            Limit::Rate | Limit::Quota => &nowhere,
+            Limit::Cursors | Limit::Gate => call.upstream(),
+        };
+        self.shadow.count(limit, upstream, &call.caller, wait_ms, now);
+        true
+    }
+
     fn take_cursor(&self, call: &Call, upstream: &Upstream, now: Instant) -> Result<(), Box<Refusal>> {
         let settings = upstream.shared().config.load();
         let tool = call.tool().and_then(|tool| settings.tools.get(&**tool));
-        admit::cursor(call, &self.cursors, tool.and_then(|tool| tool.cursor.as_ref()), now)
+        let rule = tool.and_then(|tool| tool.cursor.as_ref());
+        match admit::cursor(call, &self.cursors, rule, now) {
+            Err(refusal) => {
+                let limit = (Limit::Cursors, refusal.retry_after_ms);
+                let shadowed = rule.is_some_and(|rule| self.counts(call, rule.enforce, limit, now));
+                if shadowed { Ok(()) } else { Err(refusal) }
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Whether a caller may use a tool (or, without one, anything of the upstream).
@@ -316,6 +345,16 @@ impl Dispatcher {
     /// All upstreams, by name.
     pub fn upstreams(&self) -> Arc<BTreeMap<Arc<str>, Arc<Upstream>>> {
         self.upstreams.load_full()
+    }
+
+    /// What has been refused since it was told last.
+    pub fn overload(&self) -> &Arc<Overload> {
+        &self.books.overload
+    }
+
+    /// What limits in shadow mode would have refused.
+    pub fn shadow(&self) -> &Shadow {
+        &self.shadow
     }
 
     /// What happened.

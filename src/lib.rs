@@ -29,6 +29,7 @@ pub mod bridge;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod hooks;
 pub mod run;
 pub mod shutdown;
 pub mod snapshot;

@@ -8,3 +8,4 @@ pub mod cursors;
 pub mod gate;
 pub mod pointer;
 pub mod quota;
+pub mod shadow;

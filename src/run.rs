@@ -117,6 +117,7 @@ fn config(upstream: Arc<UpstreamConfig>) -> Config {
         global: Global::default(),
         upstreams: BTreeMap::from([(upstream.name.to_string(), upstream)]),
         callers: BTreeMap::new(),
+        hooks: crate::config::Hooks::default(),
         origin: None,
     }
 }

@@ -227,6 +227,24 @@ pub fn record(record: &Record) -> wire::Call {
     call
 }
 
+/// What limits in shadow mode would have refused.
+pub fn shadow(dispatcher: &Dispatcher, now: Instant) -> wire::ShadowReport {
+    let named = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+    let row = |row: crate::limits::shadow::Row| wire::ShadowRow {
+        limit: row.limit.name().into(),
+        upstream: named(&row.upstream),
+        caller: named(&row.caller),
+        calls: row.calls,
+        longest_wait_ms: row.longest_wait_ms,
+        last_ms: millis(now.saturating_duration_since(row.last)),
+    };
+    wire::ShadowReport {
+        global: dispatcher.config.load().global.enforce == crate::limits::shadow::Enforce::Shadow,
+        uptime_ms: millis(now.saturating_duration_since(dispatcher.started())),
+        rows: dispatcher.shadow().rows().into_iter().map(row).collect(),
+    }
+}
+
 /// A duration as the API writes it.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -106,6 +106,7 @@ impl Daemon {
             global: Global { drain_timeout: Duration::from_secs(5), ..Global::default() },
             upstreams: upstreams.into_iter().map(upstream).collect(),
             callers,
+            hooks: forebay::config::Hooks::default(),
             origin: None,
         })
         .unwrap();

@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn router(admin: Arc<Admin>) -> Router {
     Router::new()
         .route("/v1/state", get(state))
+        .route("/v1/shadow", get(shadow))
         .route("/v1/stream", get(stream::stream))
         .route("/v1/calls", get(calls))
         .route("/v1/calls/{id}", get(look::call).post(change::edit))
@@ -50,6 +51,11 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
 
 async fn state(State(admin): State<Arc<Admin>>) -> Json<wire::State> {
     Json(snapshot::state(&admin.dispatcher, admin.mcp, Instant::now()))
+}
+
+/// What limits in shadow mode would have refused.
+async fn shadow(State(admin): State<Arc<Admin>>) -> Json<wire::ShadowReport> {
+    Json(snapshot::shadow(&admin.dispatcher, Instant::now()))
 }
 
 /// A misspelt filter must not silently list everything, so unknown ones are refused.

@@ -64,6 +64,7 @@ impl House {
             global: Global::default(),
             upstreams: BTreeMap::new(),
             callers: ["ann", "bob", "eve"].map(|name| (name.to_owned(), Arc::default())).into(),
+            hooks: crate::config::Hooks::default(),
             origin: None,
         };
         let dispatcher = Dispatcher::new(Arc::new(config), MARK);

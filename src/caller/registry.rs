@@ -4,25 +4,64 @@ use super::key::{self, KeyHash};
 use super::{Caller, CallerId};
 use crate::config::{CallerConfig, Config};
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The name under which callers without identity share one record (rule R33).
 pub const ANONYMOUS: &str = "anonymous";
+
+/// Subjects that the config does not name, at most; a newcomer beyond is turned away.
+const MOST_SUBJECTS: usize = 200_000;
+/// How long a subject is remembered that makes no calls.
+const IDLE: Duration = Duration::from_secs(600);
 
 /// See the module's documentation.
 pub struct Callers {
     table: ArcSwap<Table>,
     anonymous: Arc<Caller>,
     next_id: AtomicU32,
+    subjects: Mutex<Subjects>,
 }
 
+/// The callers of a config. Sorted, since a hash table's free places would cost as much as a record.
 #[derive(Default)]
 struct Table {
-    by_key_id: HashMap<String, Vec<(KeyHash, Arc<Caller>)>>,
-    by_name: HashMap<Arc<str>, Arc<Caller>>,
+    /// By the hash, whose head is the key's id.
+    by_key: Vec<(KeyHash, Arc<Caller>)>,
+    by_name: Vec<Arc<Caller>>,
+}
+
+impl Table {
+    fn get(&self, name: &str) -> Option<&Arc<Caller>> {
+        let at = self.by_name.binary_search_by(|caller| (*caller.name).cmp(name)).ok()?;
+        self.by_name.get(at)
+    }
+}
+
+/// Subjects that were verified otherwise than by a key of the config.
+#[derive(Default)]
+struct Subjects {
+    known: HashMap<Arc<str>, Arc<Caller>>,
+    /// How many there may be before the idle ones are looked for.
+    sweep_at: usize,
+}
+
+impl Subjects {
+    /// Forgets who holds no call and would find the same limits as a new record; how many.
+    fn sweep(&mut self, now: Instant) -> usize {
+        let before = self.known.len();
+        self.known.retain(|_, caller| Arc::strong_count(caller) > 1 || !caller.is_idle(IDLE, now));
+        if self.known.len() * 2 < self.known.capacity() {
+            self.known.shrink_to_fit();
+        }
+        // Twice what is in use: so a newcomer pays for two looks at others on average.
+        self.sweep_at = (self.known.len() * 2).clamp(1024, MOST_SUBJECTS);
+        before - self.known.len()
+    }
 }
 
 impl Callers {
@@ -33,6 +72,7 @@ impl Callers {
             table: ArcSwap::default(),
             anonymous: Arc::new(Caller::new(CallerId(0), ANONYMOUS.into(), "none", own)),
             next_id: AtomicU32::new(1),
+            subjects: Mutex::default(),
         };
         callers.reload(config);
         callers
@@ -42,12 +82,13 @@ impl Callers {
     pub fn reload(&self, config: &Config) {
         let old = self.table.load_full();
         let now = Instant::now();
-        let mut table = Table::default();
+        let keys = config.callers.values().map(|settings| settings.keys.len()).sum();
+        let mut table = Table { by_key: Vec::with_capacity(keys), by_name: Vec::with_capacity(config.callers.len()) };
         for (name, settings) in &config.callers {
             let caller = if name == ANONYMOUS {
                 self.anonymous.set_config(settings.clone(), now);
                 self.anonymous.clone()
-            } else if let Some(known) = old.by_name.get(&**name) {
+            } else if let Some(known) = old.get(name) {
                 known.set_config(settings.clone(), now);
                 known.clone()
             } else {
@@ -55,13 +96,15 @@ impl Callers {
                 Arc::new(Caller::new(id, name.as_str().into(), "key", settings.clone()))
             };
             for hash in &settings.keys {
-                table.by_key_id.entry(key::id(hash)).or_default().push((*hash, caller.clone()));
+                table.by_key.push((*hash, caller.clone()));
             }
-            table.by_name.insert(caller.name.clone(), caller);
+            table.by_name.push(caller);
         }
         if !config.callers.contains_key(ANONYMOUS) {
             self.anonymous.set_config(Arc::new(CallerConfig::default()), now);
         }
+        // Names come sorted out of the config.
+        table.by_key.sort_unstable_by_key(|(hash, _)| *hash);
         self.table.store(Arc::new(table));
     }
 
@@ -74,22 +117,62 @@ impl Callers {
     pub fn by_key(&self, presented: &str) -> Option<Arc<Caller>> {
         let (id, hash) = key::presented(presented)?;
         let table = self.table.load();
-        table.by_key_id.get(id)?.iter().find(|(known, _)| key::same(known, &hash)).map(|(_, caller)| caller.clone())
+        // The id is the head of the hash, so whoever knows neither finds where others stand, and nothing more.
+        let from = table.by_key.partition_point(|(known, _)| known[..4] < hash[..4]);
+        let near = table.by_key[from..].iter().take_while(|(known, _)| known[..4] == hash[..4]);
+        let mut found = near.filter(|(known, _)| key::same(known, &hash) && key::id(known) == id);
+        found.next().map(|(_, caller)| caller.clone())
     }
 
     /// Shows all callers in no order, the one without identity among them.
     pub fn each(&self, mut show: impl FnMut(&Arc<Caller>)) {
         let table = self.table.load();
-        table.by_name.values().for_each(&mut show);
-        if !table.by_name.contains_key(ANONYMOUS) {
+        table.by_name.iter().for_each(&mut show);
+        if table.get(ANONYMOUS).is_none() {
             show(&self.anonymous);
         }
+        let subjects: Vec<_> = self.subjects.lock().known.values().cloned().collect();
+        subjects.iter().for_each(show);
     }
 
     pub fn by_name(&self, name: &str) -> Option<Arc<Caller>> {
         if name == ANONYMOUS {
             return Some(self.anonymous.clone());
         }
-        self.table.load().by_name.get(name).cloned()
+        let configured = self.table.load().get(name).cloned();
+        configured.or_else(|| self.subjects.lock().known.get(name).cloned())
+    }
+
+    /// The record of a subject that the config does not name, made when it is first seen and forgotten when it has
+    /// been idle for ten minutes. `settings` are those of all its kind. None if there are too many that are not idle.
+    pub fn subject(
+        &self,
+        name: &str,
+        identity: &'static str,
+        settings: &Arc<CallerConfig>,
+        now: Instant,
+    ) -> Option<Arc<Caller>> {
+        let mut subjects = self.subjects.lock();
+        if let Some(known) = subjects.known.get(name) {
+            if !Arc::ptr_eq(&known.config.load(), settings) {
+                known.set_config(settings.clone(), now);
+            }
+            return Some(known.clone());
+        }
+        if subjects.known.len() >= subjects.sweep_at {
+            subjects.sweep(now);
+            if subjects.known.len() >= MOST_SUBJECTS {
+                return None;
+            }
+        }
+        let id = CallerId(self.next_id.fetch_add(1, Relaxed));
+        let caller = Arc::new(Caller::new(id, name.into(), identity, settings.clone()));
+        subjects.known.insert(caller.name.clone(), caller.clone());
+        Some(caller)
+    }
+
+    /// Forgets subjects that are idle; how many.
+    pub fn evict_idle(&self, now: Instant) -> usize {
+        self.subjects.lock().sweep(now)
     }
 }

@@ -1,6 +1,7 @@
 //! From the tree to checked settings: `[listen]`, `[auth]`, `[global]`, and what concerns several tables.
 
 mod caller;
+mod hooks;
 mod limits;
 mod tool;
 mod upstream;
@@ -16,6 +17,7 @@ use super::variables::Variables;
 use super::{
     Auth, CallerConfig, Config, Global, LegacyDisconnect, Listen, OverloadReply, UpstreamConfig, check_name, place,
 };
+use crate::limits::shadow::Enforce;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -78,7 +80,8 @@ pub(super) fn config(
         upstreams.insert(name, Arc::new(upstream));
     }
     let callers = callers(reader, root, auth, &upstreams);
-    Config { listen, auth, global, upstreams, callers, origin: Some(file.into()) }
+    let hooks = hooks::read(reader, root);
+    Config { listen, auth, global, upstreams, callers, hooks, origin: Some(file.into()) }
 }
 
 fn auth(reader: &mut Reader<'_>, root: &Table<'_>) -> Auth {
@@ -215,12 +218,18 @@ fn global(reader: &mut Reader<'_>, root: &Table<'_>, variables: &Variables) -> G
             .get("overload_reply")
             .and_then(|item| reader.choice(item, &replies))
             .unwrap_or(built_in.overload_reply),
+        enforce: table.get("enforce").and_then(|item| enforce(reader, item)).unwrap_or(built_in.enforce),
         legacy_disconnect: table
             .get("legacy_disconnect")
             .and_then(|item| reader.choice(item, &disconnects))
             .unwrap_or(built_in.legacy_disconnect),
         builtin_tools: table.get("builtin_tools").and_then(|item| reader.flag(item)).unwrap_or(built_in.builtin_tools),
     }
+}
+
+/// Whether a limit holds or only counts.
+fn enforce(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<Enforce> {
+    reader.choice(item, &[("on", Enforce::On), ("shadow", Enforce::Shadow)])
 }
 
 /// Rule R32.

@@ -24,6 +24,7 @@ pub fn schema() -> Value {
         "listen" => table(&schema::LISTEN),
         "auth" => table(&schema::AUTH),
         "global" => table(&schema::GLOBAL),
+        "hooks" => table(&schema::HOOKS),
         "defaults" => table(&schema::DEFAULTS),
         "upstreams" => by_name(upstream.clone()),
         "callers" => by_name(caller.clone()),
@@ -66,7 +67,9 @@ fn value(key: &Key) -> Value {
         "number" | "JSON-RPC code" | "duration" | "size" => json!({ "type": ["integer", "string"] }),
         "true, false" => json!({ "anyOf": [{ "type": "boolean" }, { "enum": ["true", "false"] }, filled()] }),
         kind if kind.starts_with("list of") => strings,
-        "string or list of two" => json!({ "anyOf": [{ "type": "string" }, strings] }),
+        "string or list of two" | "http(s) URL or list of strings" => {
+            json!({ "anyOf": [{ "type": "string" }, strings] })
+        }
         "table of strings" => by_name(json!({ "type": "string" })),
         "table" | "tables by name" => json!({ "type": "object" }),
         "string" | "JSON pointer" | "CEL expression" | "tool" | "path" | "http(s) URL" | "address:port"

@@ -57,6 +57,7 @@ pub const ROOT: Section = Section {
         many("defaults", "table", "", "limits of every upstream that says nothing else"),
         many("upstreams", "tables by name", "required", "the MCP servers"),
         many("callers", "tables by name", "none", "what single callers may do"),
+        many("hooks", "table", "", "who is told of what happens"),
     ]],
 };
 
@@ -137,6 +138,12 @@ pub const GLOBAL: Section = Section {
             "tool_error, jsonrpc_error, http_429",
             "tool_error",
             "the form in which a `tools/call` over MCP is refused",
+        ),
+        key(
+            "enforce",
+            "on, shadow",
+            "on",
+            "`shadow`: rates, quotas, cursors and gates only count what they would refuse; the queues always hold",
         ),
         key(
             "legacy_disconnect",
@@ -322,6 +329,7 @@ pub const CALLER: Section = Section {
             "how much of results it may be sent; charged after each call, and a debt is worked off before the next",
         ),
         key("cursors", COUNT, "the tools' own bounds", "cursors that it may have open over all tools (1 to 10000)"),
+        key("enforce", "on, shadow", "on", "`shadow`: its rate and quota only count what they would refuse"),
         many("upstreams", "list of names", "all", "the upstreams that it may use"),
         many("tools", "list of names", "all", "the tools that it may call, as `tool` or `upstream__tool`"),
     ]],
@@ -354,6 +362,7 @@ pub const CURSOR: Section = Section {
         key("ttl", DURATION, "10m", "how long a cursor stays open without a follow-up; not 0"),
         key("per_caller", COUNT, "10", "open at once for one caller (1 to 10000); more are refused `caller_cursors`"),
         key("total", COUNT, "100", "open at once for all callers (1 to 10000)"),
+        key("enforce", "on, shadow", "on", "`shadow`: only counts what it would refuse"),
     ]],
 };
 
@@ -366,6 +375,21 @@ pub const GATE: Section = Section {
         key("max", COUNT, "required with price", "the highest price that is let through"),
         key("value", "JSON pointer", "the first text", "where the price stands in that tool's result"),
         key("say", "string", "required", "what a caller is told to narrow, one line"),
+        key("enforce", "on, shadow", "on", "`shadow`: only counts what it would refuse"),
+    ]],
+};
+
+pub const HOOKS: Section = Section {
+    title: "hooks",
+    variables: None,
+    keys: &[&[
+        many(
+            "on_overload",
+            "http(s) URL or list of strings",
+            "none",
+            "told when calls are refused because there are too many: a URL that is posted to, or a command with its arguments",
+        ),
+        key("overload_every", DURATION, "10s", "the least time between two tellings, at least 1s"),
     ]],
 };
 
@@ -379,8 +403,8 @@ pub const RANGE: Section = Section {
 };
 
 /// All tables, in the order of the manual.
-pub const SECTIONS: [Section; 12] =
-    [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CURSOR, GATE, CALLER, RATE, QUOTA];
+pub const SECTIONS: [Section; 13] =
+    [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CURSOR, GATE, CALLER, RATE, QUOTA, HOOKS];
 
 /// The tables of keys as `docs/config.md` has them.
 pub fn manual() -> String {

@@ -4,21 +4,31 @@ use super::gating;
 use crate::call::Call;
 use crate::config::show_duration;
 use crate::limits::cursors::{Bound, CursorHash, CursorRule, Cursors, Full, ToolName};
+use crate::limits::shadow::{Enforce, Limit};
 use crate::outcome::{Outcome, Reason, Refusal, Scope};
 use crate::protocol::json::members;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Takes what the call takes of its caller's limits, or says which of them it does not fit: the rate first, then
-/// the quota.
-pub(super) fn own_limits(call: &Call, now: Instant) -> Result<(), Box<Refusal>> {
+/// the quota. `shadowed` is asked of each that it does not fit, with the time to wait; if it says so, the call goes on.
+pub(super) fn own_limits(
+    call: &Call,
+    shadowed: impl Fn(Enforce, (Limit, Option<u64>)) -> bool,
+    now: Instant,
+) -> Result<(), Box<Refusal>> {
     let caller = &call.caller;
-    if let Err((rate, wait_ms)) = caller.take_rate(now) {
+    let enforce = caller.config.load().enforce;
+    if let Err((rate, wait_ms)) = caller.take_rate(now)
+        && !shadowed(enforce, (Limit::Rate, Some(wait_ms)))
+    {
         return Err(refusal(call, Reason::CallerRate, Scope::Caller, Some(wait_ms), Some(rate.to_string())));
     }
     if let Err(debt) = caller.check_quota(now) {
         let wait_ms = debt.wait.div_ceil(1_000_000);
-        return Err(refusal(call, Reason::CallerQuota, Scope::Caller, Some(wait_ms), Some(debt.to_string())));
+        if !shadowed(enforce, (Limit::Quota, Some(wait_ms))) {
+            return Err(refusal(call, Reason::CallerQuota, Scope::Caller, Some(wait_ms), Some(debt.to_string())));
+        }
     }
     Ok(())
 }

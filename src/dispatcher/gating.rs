@@ -8,6 +8,7 @@ use super::Dispatcher;
 use crate::call::{Accepted, Answer, Call};
 use crate::config::ToolConfig;
 use crate::limits::gate::{Gate, OnGateError, Price, Question, Test, When};
+use crate::limits::shadow::Limit;
 use crate::outcome::{CancelledBy, ExpiredBy, Outcome, Reason, Refusal, Scope};
 use crate::protocol::envelope::{self, Message};
 use crate::protocol::json::quote_into;
@@ -43,7 +44,8 @@ pub(super) fn pass(dispatcher: &Arc<Dispatcher>, call: &Arc<Call>, upstream: &Ar
     for (at, gate) in rest.by_ref() {
         match &gate.test {
             Test::When(when) if !when.is_heavy() => {
-                if let Err(refusal) = judge(call, gate, when, when.holds(&question), tool.gate_error) {
+                let said = judge(call, gate, when, when.holds(&question), tool.gate_error);
+                if let Err(refusal) = shadowed(dispatcher, call, gate, said) {
                     return end(call, *refusal);
                 }
             }
@@ -110,9 +112,13 @@ impl Way {
                     } else {
                         when.holds(&question)
                     };
-                    judge(&self.call, gate, when, holds, self.tool.gate_error)?;
+                    let said = judge(&self.call, gate, when, holds, self.tool.gate_error);
+                    shadowed(&self.dispatcher, &self.call, gate, said)?;
                 }
-                Test::Price(price) => self.ask_price(gate, price, until).await?,
+                Test::Price(price) => {
+                    let said = self.ask_price(gate, price, until).await;
+                    shadowed(&self.dispatcher, &self.call, gate, said)?;
+                }
             }
         }
         Ok(())
@@ -231,6 +237,14 @@ fn judge(call: &Call, gate: &Gate, when: &When, holds: Result<bool, String>, on_
             let note = format!("{}; the gate `{}` could not be evaluated: {fault}", gate.say, when.source());
             Err(Box::new(gated(call, Scope::Tool, None, note)))
         }
+    }
+}
+
+/// Lets a call go on that a gate in shadow mode refuses, and counts it.
+fn shadowed(dispatcher: &Dispatcher, call: &Call, gate: &Gate, said: Said) -> Said {
+    match said {
+        Err(_) if dispatcher.counts(call, gate.enforce, (Limit::Gate, None), Instant::now()) => Ok(()),
+        said => said,
     }
 }
 

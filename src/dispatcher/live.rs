@@ -3,6 +3,7 @@
 use super::history::{History, Record};
 use crate::call::{Call, CallId, Ending, OnFinish};
 use crate::events::EventLog;
+use crate::hooks::Overload;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub struct Books {
     pub live: Live,
     pub history: History,
     pub events: Arc<EventLog>,
+    pub overload: Arc<Overload>,
 }
 
 impl OnFinish for Books {
@@ -72,6 +74,7 @@ impl OnFinish for Books {
         self.history.put(Record::of(call, ending));
         self.live.remove(call.id);
         self.events.ended(call, ending.outcome, ending.at);
+        self.overload.note(call.upstream(), &call.caller.name, ending.outcome);
         let (queued, running) = call.times(ending.at);
         let event = |message: &str| {
             tracing::debug!(

@@ -347,3 +347,70 @@ async fn outcomes_page_says_what_the_code_does() {
         assert_eq!(row[4], outcome.rest_status().to_string(), "{outcome:?}");
     }
 }
+
+/// Every reason as callers meet it, with the figures that they are given, on both faces; word by word.
+#[tokio::test]
+async fn every_refusal_is_told_word_by_word() {
+    let own = |reason, scope, limit: &'static str| (Outcome::Refused(reason), Some((scope, limit, "")));
+    let debt = "600000 bytes of answers a minute, 10290 more have been sent";
+    let mut all: Vec<(Outcome, Option<(Scope, &str, &str)>)> = vec![
+        own(Reason::CallerRate, Scope::Caller, "5 calls a second, 20 at once"),
+        own(Reason::CallerQuota, Scope::Caller, debt),
+        own(
+            Reason::CallerCursors,
+            Scope::Caller,
+            "10 of 10 are open of this tool; one is free after its last page, or 10m after its use",
+        ),
+        own(
+            Reason::CallerCursors,
+            Scope::Tool,
+            "100 of 100 are open of this tool by all callers; one is free after its last page, or 10m after its use",
+        ),
+        own(Reason::CallerCursors, Scope::Cursor, ""),
+        (Outcome::Refused(Reason::Gated), Some((Scope::Tool, "", "ask for at most 1000 rows"))),
+        (
+            Outcome::Refused(Reason::Gated),
+            Some((Scope::Price, "explain says 12000, and 1000 is the most", "ask for fewer rows")),
+        ),
+        (Outcome::Refused(Reason::UpstreamDown), Some((Scope::Upstream, "", "exit code 1"))),
+    ];
+    let special: Vec<_> = all.iter().map(|(outcome, _)| *outcome).collect();
+    let own_words = |outcome: &Outcome| {
+        !special.contains(outcome) && !matches!(outcome, Outcome::Completed { .. } | Outcome::UpstreamError)
+    };
+    all.extend(every().into_iter().filter(own_words).map(|outcome| (outcome, None)));
+    let mut told = String::new();
+    for (outcome, figures) in all {
+        let mut ends = Vec::new();
+        for (method, era) in
+            [("tools/call", Some(Era::Modern)), ("prompts/get", Some(Era::Modern)), ("tools/call", None)]
+        {
+            let (call, ending) = ended(method, era, outcome);
+            let Answer::Own(refusal) = &ending.answer else { panic!("{outcome:?}") };
+            let mut refusal = (**refusal).clone();
+            if let Some((scope, limit, note)) = figures {
+                refusal.scope = scope;
+                refusal.limit = Some(limit.into()).filter(|_| !limit.is_empty());
+                refusal.note = Some(note.into()).filter(|_| !note.is_empty());
+                refusal.retry_after_ms = refusal.retry_after_ms.filter(|_| scope != Scope::Cursor);
+            }
+            let ending = Ending { answer: Answer::Own(Box::new(refusal)), ..(*ending).clone() };
+            ends.push((call, ending));
+        }
+        let name = format!("{} {}", outcome.name(), outcome.reason());
+        let _ = writeln!(told, "## {}", name.trim());
+        let (call, ending) = &ends[0];
+        let (status, _, got) = body(mcp(call, ending, "db__query", &Global::default())).await;
+        let text = got["result"]["content"][0]["text"].as_str();
+        let _ = writeln!(told, "mcp {status}: {}", text.map_or_else(|| got["error"].to_string(), str::to_owned));
+        let _ = writeln!(told, "_meta: {}", got["result"]["_meta"]["forebay/refusal"]);
+        let (call, ending) = &ends[1];
+        let (status, _, got) = body(mcp(call, ending, "query", &Global::default())).await;
+        let _ = writeln!(told, "prompts/get {status}: {} {}", got["error"]["code"], got["error"]["message"]);
+        let (call, ending) = &ends[2];
+        let (status, retry, got) = body(rest(call, ending)).await;
+        let _ =
+            writeln!(told, "rest {status}, retry-after {}: {}\n", retry.as_deref().unwrap_or("none"), got["message"]);
+    }
+    insta::assert_snapshot!("refusals", told);
+}

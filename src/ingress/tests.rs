@@ -72,6 +72,7 @@ impl Rig {
             global: setup.global,
             upstreams: BTreeMap::new(),
             callers: setup.callers,
+            hooks: crate::config::Hooks::default(),
             origin: None,
         });
         let gates = Gates::new(&config.global);

@@ -68,6 +68,7 @@ mod tests {
             global: Global::default(),
             upstreams: BTreeMap::new(),
             callers: BTreeMap::from([("alice".into(), Arc::new(alice))]),
+            hooks: crate::config::Hooks::default(),
             origin: None,
         })
     }

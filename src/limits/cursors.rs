@@ -11,6 +11,7 @@
 //! What is kept is bounded by the caps: a hash a cursor, never its text.
 
 use super::pointer::Pointer;
+use super::shadow::Enforce;
 use crate::caller::CallerId;
 use crate::protocol::json::unquote;
 use parking_lot::Mutex;
@@ -33,6 +34,7 @@ pub struct CursorRule {
     pub per_caller: u32,
     /// Open at once for all of them.
     pub total: u32,
+    pub enforce: Enforce,
 }
 
 /// What a cursor is known by.
@@ -260,6 +262,7 @@ mod tests {
             ttl: Duration::from_secs(60),
             per_caller,
             total,
+            enforce: Enforce::On,
         }
     }
 

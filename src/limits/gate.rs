@@ -6,6 +6,7 @@
 //! is [`crate::dispatcher`].
 
 use super::pointer::Pointer;
+use super::shadow::Enforce;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, ListExpr, operators};
 use cel::objects::{Key, Map, Value};
 use cel::{Context, Env, Program};
@@ -26,6 +27,7 @@ pub struct Gate {
     pub test: Test,
     /// What a caller is told to narrow.
     pub say: Arc<str>,
+    pub enforce: Enforce,
 }
 
 #[derive(Clone, Debug, PartialEq)]

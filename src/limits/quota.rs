@@ -80,6 +80,11 @@ impl Used {
         }
     }
 
+    /// Whether nothing of it is used at this time.
+    pub(crate) fn is_whole(&self, now: u64) -> bool {
+        [&self.bytes, &self.tokens].iter().all(|meter| meter.0.load(Relaxed) <= now)
+    }
+
     /// The quota has changed: what was used counts against the new one. A quota that is new begins whole.
     pub(crate) fn carry_over(&self, old: &Quota, new: &Quota, now: u64) {
         self.bytes.carry_over(old.bytes_per_minute, new.bytes_per_minute, now);

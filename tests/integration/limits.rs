@@ -256,6 +256,92 @@ fn r36_a_price_is_asked_first_and_too_high_a_one_refuses() {
     assert_eq!((ended.of("refused", "gated"), ended.of("cancelled", "operator")), (2, 2));
 }
 
+#[test]
+fn in_shadow_mode_limits_count_what_they_would_refuse_and_refuse_nothing() {
+    let limits = "[global]\nenforce = \"shadow\"\n[callers.anonymous]\nrate = { per_second = 0.01, burst = 1 }\n\
+                  quota = { bytes_per_minute = 1024 }\n";
+    let tool = "[[upstreams.db.tools.echo.gate]]\nwhen = \"args.limit > 10\"\nsay = \"less\"\n\
+                [upstreams.db.tools.echo.cursor]\npointer = \"/structuredContent/next\"\nargument = \"cursor\"\nper_caller = 1\n";
+    let daemon = Daemon::start(&format!("{limits}{}", stdio("db", &[], tool)));
+    let client = Client::modern(daemon.mcp, "/mcp/db");
+    for number in 0..4 {
+        let answer = client.call("echo", &format!(r#"{{"limit":{},"next":"p{number}"}}"#, 9 + number));
+        assert!(!answer.is_error(), "{answer:?}");
+    }
+    let report = daemon.admin("GET", "/v1/shadow");
+    assert_eq!(report.status, 200);
+    let report: forebay_wire::ShadowReport = serde_json::from_slice(&report.body).unwrap();
+    let counted = |limit: &str| report.rows.iter().find(|row| row.limit == limit).map_or(0, |row| row.calls);
+    assert!(report.global);
+    assert_eq!((counted("rate"), counted("gate"), counted("cursors")), (3, 2, 3), "{report:?}");
+    assert!(report.rows.iter().all(|row| row.caller.as_deref() == Some("anonymous")));
+    assert!(report.rows.iter().find(|row| row.limit == "rate").unwrap().longest_wait_ms > Some(90_000));
+    assert_eq!(daemon.adds_up().of("completed", "*"), 4);
+}
+
+#[test]
+fn one_limit_alone_can_be_in_shadow_mode() {
+    let tool = "[[upstreams.db.tools.echo.gate]]\nwhen = \"args.limit > 10\"\nsay = \"less\"\nenforce = \"shadow\"\n\
+                [[upstreams.db.tools.echo.gate]]\nwhen = \"args.limit > 20\"\nsay = \"much less\"\n";
+    let daemon = Daemon::start(&stdio("db", &[], tool));
+    let client = Client::modern(daemon.mcp, "/mcp/db");
+    assert!(!client.call("echo", r#"{"limit":11}"#).is_error());
+    assert_eq!(client.call("echo", r#"{"limit":21}"#).refusal()["note"], "much less");
+    let report: forebay_wire::ShadowReport = serde_json::from_slice(&daemon.admin("GET", "/v1/shadow").body).unwrap();
+    assert_eq!((report.global, report.rows.len(), report.rows[0].calls), (false, 1, 2));
+    assert_eq!(report.rows[0].upstream.as_deref(), Some("db"));
+}
+
+#[test]
+fn on_overload_is_told_once_a_while_beside_the_calls() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hook = format!(
+        "[hooks]\non_overload = \"http://{}/hook?key=s3cr3t\"\noverload_every = \"1s\"\n",
+        listener.local_addr().unwrap()
+    );
+    let rate = "[callers.anonymous]\nrate = { per_second = 0.01, burst = 1 }\n";
+    let daemon = Daemon::start(&format!("{hook}{rate}{}", stdio("db", &[], "")));
+    let client = Client::modern(daemon.mcp, "/mcp/db");
+    assert_eq!(client.call("sleep", r#"{"ms":0}"#).text(), "slept");
+    // The webhook takes its time; no refusal waits for it.
+    assert_eq!(client.call("sleep", r#"{"ms":0}"#).refusal()["reason"], "caller_rate");
+    let tellings = |listener: &std::net::TcpListener| {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(socket.try_clone().unwrap());
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            head.push_str(&line);
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        (head, serde_json::from_slice::<serde_json::Value>(&body).unwrap(), move || {
+            socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        })
+    };
+    let (head, told, mut answer) = tellings(&listener);
+    assert!(head.starts_with("POST /hook?key=s3cr3t HTTP/1.1"), "{head}");
+    assert_eq!((&told["event"], &told["calls"]), (&"overload".into(), &1.into()));
+    assert_eq!(told["counts"][0]["reason"], "caller_rate");
+    for _ in 0..5 {
+        assert!(client.call("sleep", r#"{"ms":0}"#).is_refusal());
+    }
+    answer();
+    // What came meanwhile is told at once, and in one.
+    let (_, told, mut answer) = tellings(&listener);
+    assert_eq!((&told["calls"], &told["counts"][0]["calls"]), (&5.into(), &5.into()));
+    answer();
+    assert!(!daemon.said().contains("s3cr3t"));
+}
+
 /// A key, and the caller of that name as the config has it.
 fn key(name: &str) -> (String, String) {
     let made = forebay(&["key", "new", name, "--output", "json"], &[]).json();

@@ -31,6 +31,7 @@ pub(super) fn read(
             .and_then(|item| reader.count(item, 1..=LONGEST_QUEUE, "leave it out for no limit of its own")),
         rate: table.get("rate").and_then(|item| rate(reader, item)),
         quota: table.get("quota").and_then(|item| quota(reader, item)),
+        enforce: table.get("enforce").and_then(|item| super::enforce(reader, item)).unwrap_or_default(),
         cursors: table
             .get("cursors")
             .and_then(|item| reader.count(item, 1..=MOST_CURSORS, "leave it out for the tools' own bounds alone")),

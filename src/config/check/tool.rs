@@ -89,12 +89,14 @@ fn cursor(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<CursorRule> {
     {
         reader.warn(item, format!("is above total ({total}), so it never counts"), "lower it, or raise total");
     }
+    let enforce = table.get("enforce").and_then(|item| super::enforce(reader, item)).unwrap_or_default();
     Some(CursorRule {
         pointer: pointer?,
         argument: argument?,
         ttl: ttl.unwrap_or(Some(Duration::from_secs(600)))?,
         per_caller: per_caller?,
         total: total?,
+        enforce,
     })
 }
 
@@ -147,7 +149,8 @@ fn gate(reader: &mut Reader<'_>, item: &Item<'_>, tool: &str) -> Option<Gate> {
         (Some(_), Some(asked)) => reader.refuse(asked, "is given beside `when`", "make two gates of them"),
         (None, None) => reader.refuse(item, "has neither `when` nor `price`", "say by which of them it is too big"),
     };
-    Some(Gate { test: test?, say: say? })
+    let enforce = table.get("enforce").and_then(|item| super::enforce(reader, item)).unwrap_or_default();
+    Some(Gate { test: test?, say: say?, enforce })
 }
 
 fn expression(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<Test> {

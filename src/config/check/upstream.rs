@@ -155,7 +155,7 @@ fn http(reader: &mut Reader<'_>, table: &Table<'_>, item: &Item<'_>, listen: &Li
     Some(HttpTarget { url: url?, headers })
 }
 
-fn url(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<Uri> {
+pub(super) fn url(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<Uri> {
     let text = reader.text(item)?.text;
     let hint = "write it as \"https://host/mcp\"";
     let Ok(url) = text.trim().parse::<Uri>() else {

@@ -83,6 +83,7 @@ pub(super) fn plain_config() -> Config {
         global: Global::default(),
         upstreams: BTreeMap::new(),
         callers: BTreeMap::new(),
+        hooks: crate::config::Hooks::default(),
         origin: None,
     }
 }

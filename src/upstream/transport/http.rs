@@ -10,6 +10,7 @@ mod exchange;
 mod handshake;
 mod link;
 mod pool;
+mod post;
 mod redact;
 mod side;
 mod stale;
@@ -19,6 +20,8 @@ mod worker;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::post::post;
 
 use self::endpoint::Endpoint;
 use self::link::{Backoff, Link};
