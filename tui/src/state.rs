@@ -267,6 +267,15 @@ pub struct Polls {
     pub stderr: Poll,
 }
 
+/// Which calls are to be listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    Of(Query),
+    Nothing,
+    /// What is listed stays: a call that was opened from it has the screen.
+    Keep,
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -426,10 +435,10 @@ impl State {
         }
     }
 
-    /// The calls that are to be listed. `Err` leaves what is listed as it is.
-    pub fn query(&self, now: Moment) -> Result<Option<Query>, ()> {
+    /// The calls that are to be listed.
+    pub fn listing(&self, now: Moment) -> Listing {
         let typed = |which: Which| Filter::of(&self.lists.get(which).filter).query;
-        Ok(match self.screen() {
+        let query = match self.screen() {
             Screen::Upstreams if self.has_panes() => {
                 self.selected(Which::Upstreams, now).map(|name| Query { upstream: Some(name), ..typed(Which::Queue) })
             }
@@ -440,8 +449,9 @@ impl State {
             }
             Screen::OfCaller(name) => Some(Query { caller: Some(name.clone()), ..typed(Which::OfCaller) }),
             Screen::Upstream(name) => Some(Query { upstream: Some(name.clone()), ..typed(Which::Queue) }),
-            Screen::Request(_) | Screen::Stderr(_) => return Err(()),
-        })
+            Screen::Request(_) | Screen::Stderr(_) => return Listing::Keep,
+        };
+        query.map_or(Listing::Nothing, Listing::Of)
     }
 }
 

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::connection::{Ask, Heard};
 use crate::input::Action;
-use crate::state::{Folded, Moment, NOTICE_MS, Notice, Overlay, Screen, State, Which};
+use crate::state::{Folded, Listing, Moment, NOTICE_MS, Notice, Overlay, Screen, State, Which};
 
 /// What has happened.
 #[derive(Debug)]
@@ -115,7 +115,12 @@ fn poll(state: &mut State, now: Moment) -> Vec<Effect> {
     if !state.is_live() || state.frozen.is_some() {
         return Vec::new();
     }
-    if let Ok(query) = state.query(now) {
+    let listing = state.listing(now);
+    if listing != Listing::Keep {
+        let query = match listing {
+            Listing::Of(query) => Some(query),
+            Listing::Nothing | Listing::Keep => None,
+        };
         if state.model.calls.query() != query.as_ref() {
             state.model.calls.list(query);
         }

@@ -1,6 +1,8 @@
 //! The loop from end to end without a terminal: keys go in, frames come out, a daemon that is none answers on a
 //! real socket. Nothing is ordered by sleeping: each step waits for what should be seen.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};

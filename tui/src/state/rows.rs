@@ -194,8 +194,10 @@ pub(crate) fn error_rate(past: &History) -> u64 {
 
 fn rate(past: &History, counter: fn(&super::Sample) -> u32) -> u64 {
     let finished = past.gain(|sample| sample.finished, 300);
-    if finished == 0 { 0 } else { past.gain(counter, 300) * 10_000 / finished }
+    (past.gain(counter, 300) * 10_000).checked_div(finished).unwrap_or(0)
 }
+
+type Order = Box<dyn Fn(&Row<'_>, &Row<'_>) -> Ordering>;
 
 fn calls<'a>(model: &'a Model, list: &List, clock: Moment) -> Vec<Row<'a>> {
     let filter = Filter::of(&list.filter);
@@ -207,7 +209,7 @@ fn calls<'a>(model: &'a Model, list: &List, clock: Moment) -> Vec<Row<'a>> {
         });
     }
     let by = |order: fn(&Row<'_>, &Row<'_>) -> Ordering| order;
-    let order: Box<dyn Fn(&Row<'_>, &Row<'_>) -> Ordering> = match list.sort {
+    let order: Order = match list.sort {
         Sort::State => Box::new(by(|a, b| rank(a.call.state).cmp(&rank(b.call.state)))),
         Sort::Lane => Box::new(by(|a, b| lane(a.call.lane).cmp(&lane(b.call.lane)))),
         Sort::Caller => Box::new(by(|a, b| a.call.caller.cmp(&b.call.caller))),

@@ -188,7 +188,8 @@ fn who_may_only_look_steers_nothing() {
     let lost = |state: &mut State| {
         state.link = Link::Lost { since: NOW, retry_at: NOW.plus(500), why: "gone".into() };
     };
-    let cases: [(&str, &dyn Fn(&mut State)); 4] =
+    type Make<'a> = &'a dyn Fn(&mut State);
+    let cases: [(&str, Make<'_>); 4] =
         [("only look", &viewer), ("API version 99", &newer), ("--read-only", &flag), ("not connected", &lost)];
     for (words, make) in cases {
         for key in ["c", "C", "p", "d", "r", "l", "+", "-", "t"] {
