@@ -49,7 +49,7 @@ class Daemon:
                 env={**os.environ, **(env or {})},
             )
 
-    def ready(self, upstreams):
+    def ready(self, upstreams, seconds=60):
         """Waits until each of these upstreams is up."""
 
         def all_up():
@@ -60,7 +60,7 @@ class Daemon:
             return state if set(upstreams) <= up else None
 
         try:
-            state = until("forebay and its upstreams are up", all_up, 60, self._ended)
+            state = until("forebay and its upstreams are up", all_up, seconds, self._ended)
         except Failed as error:
             raise Failed(f"{error}\n{self.tail()}") from error
         self.mcp = f"http://{state['mcp']}" if "://" not in state["mcp"] else state["mcp"]

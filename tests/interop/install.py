@@ -11,8 +11,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PINS = ["package.json", "package-lock.json", ".npmrc", "requirements.txt"]
-# The inspector needs this; where the machine's own node is older, one from npm is used.
-INSPECTOR_NODE = 22
+# The inspector and the conformance tool need this; where the machine's own node is older, one from npm is used.
+LATE_NODE = 22
 
 
 class Failed(Exception):
@@ -35,16 +35,17 @@ class Kit:
 
     def inspector(self):
         """The command line of the inspector, up to its own options."""
-        return [self._inspector_node(), str(self.npm / "node_modules" / ".bin" / "mcp-inspector"), "--cli"]
+        return [self.late_node(), str(self.npm / "node_modules" / ".bin" / "mcp-inspector"), "--cli"]
 
-    def _inspector_node(self):
+    def late_node(self):
+        """A node of at least that version."""
         shown = subprocess.run([self.node, "--version"], capture_output=True, text=True, check=True).stdout
-        if int(shown.lstrip("v").split(".")[0]) >= INSPECTOR_NODE:
+        if int(shown.lstrip("v").split(".")[0]) >= LATE_NODE:
             return self.node
         found = sorted(self.npm.glob("node_modules/node-*/bin/node"))
         if not found:
             raise Failed(
-                f"the inspector needs node {INSPECTOR_NODE} or later; this is {shown.strip()}, and npm has no node"
+                f"the inspector and the conformance tool need node {LATE_NODE} or later; this is {shown.strip()}, and npm has no node"
                 f" package for {platform.system()} {platform.machine()}: install a later node"
             )
         return str(found[0])
@@ -73,10 +74,10 @@ def install(target, say):
         pip = [str(root / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
         _do([*pip, "--disable-pip-version-check", "-r", str(HERE / "requirements.txt")], root)
         stamp.write_text(wanted.hexdigest())
-    # The TypeScript clients find their packages by walking up from where they lie.
-    clients = root / "npm" / "clients"
-    shutil.rmtree(clients, ignore_errors=True)
-    shutil.copytree(HERE / "clients", clients, ignore=shutil.ignore_patterns("__pycache__"))
+    # Clients and fixture in TypeScript find their packages by walking up from where they lie.
+    for part in ("clients", "fixture"):
+        shutil.rmtree(root / "npm" / part, ignore_errors=True)
+        shutil.copytree(HERE / part, root / "npm" / part, ignore=shutil.ignore_patterns("__pycache__"))
     return Kit(root)
 
 
