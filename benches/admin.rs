@@ -276,6 +276,7 @@ impl House {
             timeout: None,
             home: 0,
             form: ReplyForm::Result,
+            notices: None,
         })
     }
 

@@ -36,7 +36,7 @@ fn read_and_splice(bencher: divan::Bencher, size: usize) {
     bencher.bench_local(|| {
         let parsed = parsed(body.clone());
         out.clear();
-        let to = Outbound { id: 77, name: Some("echo"), token: 5, left_ms: Some(900), era: Era::Modern };
+        let to = Outbound { id: 77, name: Some("echo"), token: 5, left_ms: Some(900), era: Era::Modern, level: None };
         request(&mut out, &parsed, &to);
         out.len()
     });
@@ -49,6 +49,6 @@ fn splice_the_answer(bencher: divan::Bencher, size: usize) {
         r#"{{"jsonrpc":"2.0","id":77,"result":{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#
     );
     let form = ReplyForm::JsonRpc { id: Bytes::from_static(b"12345"), era: Era::Modern };
-    let note = CallNote { call_id: b"k3f9q-1f9", upstream: "up", queued_ms: 3, running_ms: 4 };
+    let note = CallNote { call_id: b"k3f9q-1f9", upstream: "up", queued_ms: 3, running_ms: 4, cacheable: false };
     bencher.bench_local(|| answer(line.as_bytes(), Era::Modern, &form, &note));
 }

@@ -2,11 +2,13 @@
 
 mod id;
 mod memory;
+mod notices;
 pub mod steps;
 mod ticket;
 
 pub use id::{BadCallId, CallId, CallRef, IdMint};
 pub use memory::{Charge, Memory};
+pub use notices::{Level, Notices};
 pub use steps::{Step, Steps, What};
 pub use ticket::{Answer, Ending, State, Ticket};
 
@@ -41,6 +43,8 @@ pub struct Call {
     pub home: usize,
     /// The form of the answer.
     pub form: ReplyForm,
+    /// What its client hears before the answer, if it wants to.
+    pub notices: Option<Notices>,
     pub ticket: Ticket,
     lane: AtomicU8,
     attempt: AtomicU32,
@@ -91,6 +95,7 @@ pub struct Accepted {
     pub deadline: Option<Instant>,
     pub home: usize,
     pub form: ReplyForm,
+    pub notices: Option<Notices>,
     pub ledger: Arc<Ledger>,
     pub on_finish: Arc<dyn OnFinish>,
     pub charge: Option<Charge>,
@@ -122,6 +127,7 @@ impl Call {
             deadline: accepted.deadline,
             home: accepted.home,
             form: accepted.form,
+            notices: accepted.notices,
             ticket,
             lane: AtomicU8::new(accepted.lane as u8),
             attempt: AtomicU32::new(1),
@@ -225,7 +231,14 @@ impl Call {
 
     /// How the request is written for its upstream, under our own `id`.
     pub fn outbound(&self, id: u64, left_ms: Option<u64>, era: Era) -> Outbound<'_> {
-        Outbound { id, name: self.is_renamed().then_some(&**self.target()), token: self.id.seq(), left_ms, era }
+        Outbound {
+            id,
+            name: self.is_renamed().then_some(&**self.target()),
+            token: id,
+            left_ms,
+            era,
+            level: self.notices.as_ref().and_then(Notices::level).map(Level::name),
+        }
     }
 
     /// The size that counts against `queue_bytes`.

@@ -10,7 +10,7 @@ pub mod history;
 pub mod live;
 pub mod route;
 
-use crate::call::{Accepted, Aim, Call, CallRef, Charge, IdMint, Memory};
+use crate::call::{Accepted, Aim, Call, CallRef, Charge, IdMint, Memory, Notices};
 use crate::caller::registry::Callers;
 use crate::caller::{Caller, CallerId, Lane};
 use crate::config::{CallerConfig, Config};
@@ -77,6 +77,7 @@ pub struct Wanted {
     pub timeout: Option<Duration>,
     pub home: usize,
     pub form: ReplyForm,
+    pub notices: Option<Notices>,
 }
 
 /// A call whose upstream has to be found out first. It can be seen, cancelled and answered from the start.
@@ -87,6 +88,7 @@ pub struct Arrival {
     pub timeout: Option<Duration>,
     pub home: usize,
     pub form: ReplyForm,
+    pub notices: Option<Notices>,
 }
 
 /// What a cancel did.
@@ -130,7 +132,8 @@ impl Dispatcher {
 
     /// Takes a call in. The call returned will end exactly once; it may have ended already.
     pub fn submit(&self, wanted: Wanted) -> Arc<Call> {
-        let Wanted { caller, upstream, request, target, renamed, tool, lane, arrived, timeout, home, form } = wanted;
+        let Wanted { caller, upstream, request, target, renamed, tool, lane, arrived, timeout, home, form, notices } =
+            wanted;
         let (weight, lane) = terms(&upstream, &caller, tool.as_deref(), lane);
         let charge = self.charge(request.body.len() as u64);
         let fits = charge.is_some();
@@ -147,6 +150,7 @@ impl Dispatcher {
             deadline: deadline(arrived, timeout),
             home,
             form,
+            notices,
             ledger: upstream.shared().ledger.clone(),
             on_finish: self.books.clone(),
             charge,
@@ -161,7 +165,7 @@ impl Dispatcher {
     /// Takes a call in before it is known where it goes. It counts under no upstream until [`Dispatcher::route`]
     /// (rule R6), and may have ended already.
     pub fn accept(&self, arrival: Arrival) -> Arc<Call> {
-        let Arrival { caller, request, arrived, timeout, home, form } = arrival;
+        let Arrival { caller, request, arrived, timeout, home, form, notices } = arrival;
         let charge = self.charge(request.body.len() as u64);
         let fits = charge.is_some();
         let call = Call::accept(Accepted {
@@ -177,6 +181,7 @@ impl Dispatcher {
             deadline: deadline(arrived, timeout),
             home,
             form,
+            notices,
             ledger: self.front.clone(),
             on_finish: self.books.clone(),
             charge,

@@ -17,14 +17,17 @@ pub(crate) mod hello;
 pub(crate) mod inflight;
 pub(crate) mod limiter;
 mod listen;
+pub(crate) mod listening;
 pub(crate) mod lists;
 pub(crate) mod mcp;
+pub(crate) mod payload;
 pub(crate) mod pipeline;
 pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod session;
 mod stall;
 pub(crate) mod stdio;
+mod stream;
 pub(crate) mod who;
 
 pub use listen::{bind, listen, serve, serve_socket};

@@ -9,6 +9,7 @@ pub mod error;
 pub mod incoming;
 pub mod json;
 pub mod method;
+pub mod mirror;
 pub mod splice;
 pub mod sse;
 pub mod version;

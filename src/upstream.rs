@@ -10,6 +10,7 @@ mod handle;
 mod latency;
 mod link;
 mod lists;
+pub(crate) mod news;
 mod overload;
 pub mod queue;
 mod saturation;

@@ -112,6 +112,7 @@ impl House {
             timeout: None,
             home: 0,
             form: ReplyForm::Result,
+            notices: None,
         })
     }
 

@@ -187,6 +187,7 @@ impl Way {
             deadline: until,
             home: parent.home,
             form: ReplyForm::Result,
+            notices: None,
             ledger: self.upstream.shared().ledger.clone(),
             on_finish: self.dispatcher.books.clone(),
             charge: Some(charge),

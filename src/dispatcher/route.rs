@@ -362,7 +362,8 @@ mod tests {
             safe_to_repeat: false,
         };
         let raw = r#"{"x":1.10, "name" : "a__b","inputSchema":{"name":"inner"},"_meta":{"k":1e2}}"#;
-        let list = Arc::new(List { items: vec![item("a__b", raw), item("é\"", r#"{"name":"é\""}"#)] });
+        let list =
+            Arc::new(List { items: vec![item("a__b", raw), item("é\"", r#"{"name":"é\""}"#)], ..List::default() });
         let index = Index::new("up", ListKind::Tools, list);
         assert_eq!(
             index.offered[0],

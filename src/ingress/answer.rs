@@ -2,6 +2,7 @@
 //!
 //! The forms are those of `docs/outcomes.md`, which a test holds to this code.
 
+use super::payload::{Events, Payload};
 use crate::call::{Answer, Call, Ending, Memory};
 use crate::config::{Global, OverloadReply};
 use crate::outcome::{CancelledBy, Outcome, Reason, Refusal, Scope};
@@ -11,18 +12,17 @@ use crate::protocol::method;
 use crate::protocol::splice::ReplyForm;
 use crate::protocol::version::{Era, meta_key};
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http_body_util::Full;
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 /// An answer as HTTP carries it.
-pub(crate) type Reply = Response<Full<Bytes>>;
+pub(crate) type Reply = Response<Payload>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 pub(crate) fn json(status: u16, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
+    let mut reply = Response::new(Payload::from(body.into()));
     *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     reply.headers_mut().insert(CONTENT_TYPE, JSON);
     reply
@@ -30,15 +30,25 @@ pub(crate) fn json(status: u16, body: impl Into<Bytes>) -> Reply {
 
 /// What notifications and responses get (C19).
 pub(crate) fn accepted() -> Reply {
-    let mut reply = Response::new(Full::default());
+    let mut reply = Response::new(Payload::default());
     *reply.status_mut() = StatusCode::ACCEPTED;
     reply
 }
 
 /// What a call that its own legacy client cancelled gets: a stream with nothing in it (rule R4).
 pub(crate) fn empty_stream() -> Reply {
-    let mut reply = Response::new(Full::default());
+    let mut reply = Response::new(Payload::default());
     reply.headers_mut().insert(CONTENT_TYPE, EVENTS);
+    reply
+}
+
+/// A stream of events. What stands on the way is asked not to hold it back.
+pub(crate) fn events(events: impl Events + 'static) -> Reply {
+    let mut reply = Response::new(Payload::stream(events));
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     reply
 }
 
@@ -154,6 +164,15 @@ pub(crate) fn mcp(call: &Call, ending: &Ending, name: &str, global: &Global) -> 
     let status = if limited { 429 } else { 200 };
     let reply = rpc_error(status, Some(&id), global.overload_error_code, &text, Some(&data));
     if limited { retry_after(reply, refusal.retry_after_ms.unwrap_or(1000)) } else { reply }
+}
+
+/// The same as a message of a stream that has begun, where HTTP's own forms have no place any more. None for a call
+/// that its own client cancelled.
+pub(crate) fn in_stream(call: &Call, ending: &Ending, name: &str, global: &Global) -> Option<Bytes> {
+    match &ending.answer {
+        Answer::Upstream(bytes) => Some(bytes.clone()),
+        Answer::Own(_) => Some(mcp(call, ending, name, global).into_body().into_whole()).filter(|it| !it.is_empty()),
+    }
 }
 
 /// What a method's target is called in an answer.

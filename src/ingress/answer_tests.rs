@@ -43,6 +43,7 @@ fn ended(method: &str, era: Option<Era>, outcome: Outcome) -> (Arc<Call>, Arc<En
         deadline: None,
         home: 0,
         form,
+        notices: None,
         ledger: Arc::default(),
         on_finish: Arc::new(Nobody),
         charge: None,

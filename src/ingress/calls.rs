@@ -6,8 +6,9 @@
 
 use super::inflight::Owner;
 use super::service::Socket;
+use super::stream::CallStream;
 use super::{Ingress, mcp};
-use crate::call::{Call, Ending, State};
+use crate::call::{Call, Ending, Notices, State};
 use crate::caller::{Caller, Lane};
 use crate::config::LegacyDisconnect;
 use crate::dispatcher::route::Place;
@@ -19,6 +20,7 @@ use crate::protocol::method;
 use crate::protocol::splice::ReplyForm;
 use crate::upstream::{ListKind, Upstream};
 use http::{HeaderMap, HeaderName};
+use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -42,7 +44,26 @@ pub(crate) enum Client<'a> {
     /// Closing the connection is the client's cancel.
     Closes,
     /// A legacy client: it cancels by a notice, which may stand on the same socket already.
-    Legacy { owner: Owner, headers: &'a HeaderMap, path: &'a str },
+    Legacy { owner: Owner, headers: Cow<'a, HeaderMap>, path: Cow<'a, str> },
+}
+
+impl Client<'_> {
+    fn into_owned(self) -> Client<'static> {
+        match self {
+            Client::Closes => Client::Closes,
+            Client::Legacy { owner, headers, path } => {
+                let (headers, path) = (Cow::Owned(headers.into_owned()), Cow::Owned(path.into_owned()));
+                Client::Legacy { owner, headers, path }
+            }
+        }
+    }
+}
+
+/// How the wait for a call went.
+pub(crate) enum Waited {
+    Ended(Arc<Call>, Arc<Ending>),
+    /// Its server has something to say before the answer.
+    Streams(CallStream),
 }
 
 /// Where a call goes, as its request says.
@@ -65,17 +86,13 @@ pub(crate) struct Intent {
     pub arrived: Instant,
     pub timeout: Option<Duration>,
     pub form: ReplyForm,
+    pub notices: Option<Notices>,
 }
 
 /// Makes a call and waits for its ending. The call exists before its upstream is looked for, so that a cancel
 /// or a deadline finds it while a list is waited for.
-pub(crate) async fn run(
-    ingress: &Ingress,
-    socket: &Socket,
-    intent: Intent,
-    client: Client<'_>,
-) -> (Arc<Call>, Arc<Ending>) {
-    let Intent { caller, to, request, lane, arrived, timeout, form } = intent;
+pub(crate) async fn run(ingress: &Arc<Ingress>, socket: &Arc<Socket>, intent: Intent, client: Client<'_>) -> Waited {
+    let Intent { caller, to, request, lane, arrived, timeout, form, notices } = intent;
     let (dispatcher, home) = (&ingress.dispatcher, socket.home);
     let (name, place) = match to {
         To::Upstream { upstream, target } => (None, Some(Place::Found { upstream, name: target })),
@@ -98,14 +115,14 @@ pub(crate) async fn run(
                 timeout,
                 home,
                 form,
+                notices,
             };
             let call = dispatcher.submit(wanted);
             let limits = Net::of(&call, Some(&upstream));
-            let ending = wait(ingress, socket, &call, &client, limits, None).await;
-            (call, ending)
+            wait(ingress, socket, &call, client, limits, None).await
         }
         place => {
-            let call = dispatcher.accept(Arrival { caller, request, arrived, timeout, home, form });
+            let call = dispatcher.accept(Arrival { caller, request, arrived, timeout, home, form, notices });
             let search: Option<Search<'_>> = match (place, name) {
                 (None, Some((kind, name))) => Some(Box::pin(search(ingress, &call, kind, name, lane))),
                 (place, _) => {
@@ -113,8 +130,7 @@ pub(crate) async fn run(
                     None
                 }
             };
-            let ending = wait(ingress, socket, &call, &client, Net::of(&call, None), search).await;
-            (call.clone(), ending)
+            wait(ingress, socket, &call, client, Net::of(&call, None), search).await
         }
     }
 }
@@ -151,53 +167,67 @@ fn turn_away(call: &Call, place: Option<Place>) {
 }
 
 async fn wait(
-    ingress: &Ingress,
-    socket: &Socket,
+    ingress: &Arc<Ingress>,
+    socket: &Arc<Socket>,
     call: &Arc<Call>,
-    client: &Client<'_>,
+    client: Client<'_>,
     mut limits: Net,
     mut search: Option<Search<'_>>,
-) -> Arc<Ending> {
-    let mut abandoned = Abandoned { ingress, call, client, waiting: true };
-    if let Client::Legacy { owner, .. } = client {
+) -> Waited {
+    let mut abandoned = Abandoned { ingress, call, client: Some(client) };
+    let client = abandoned.client.as_ref();
+    if let Some(Client::Legacy { owner, .. }) = client {
         ingress.inflight.add(*owner, call);
     }
     let mut ended = pin!(call.ticket.ended());
-    let mut net = pin!(tokio::time::sleep_until(limits.latest(call).unwrap_or_else(far)));
+    let mut net = pin!(tokio::time::sleep_until(limits.wakes(call)));
     let ending = poll_fn(|context| {
         if let Poll::Ready(ending) = ended.as_mut().poll(context) {
-            return Poll::Ready(ending);
+            return Poll::Ready(Some(ending));
         }
-        if let Client::Legacy { owner, headers, path } = client {
+        if let Some(notices) = &call.notices
+            && notices.poll_any(context).is_ready()
+        {
+            // What was said right before the end is worth no stream of its own, but it was said: it is passed on.
+            return Poll::Ready(None);
+        }
+        if let Some(Client::Legacy { owner, headers, path }) = client {
             socket.pipe.look(context, |bytes| mcp::early_cancels(ingress, *owner, headers, path, bytes));
             if let Poll::Ready(ending) = ended.as_mut().poll(context) {
-                return Poll::Ready(ending);
+                return Poll::Ready(Some(ending));
             }
         }
         if let Some(Poll::Ready(upstream)) = search.as_mut().map(|search| search.as_mut().poll(context)) {
             search = None;
             limits = Net::of(call, upstream.as_ref());
-            net.as_mut().reset(limits.latest(call).unwrap_or_else(far));
+            net.as_mut().reset(limits.wakes(call));
             if let Poll::Ready(ending) = ended.as_mut().poll(context) {
-                return Poll::Ready(ending);
+                return Poll::Ready(Some(ending));
             }
         }
         while net.as_mut().poll(context).is_ready() {
-            match limits.latest(call) {
-                // The call has moved on since, and with it the limit that holds.
-                Some(latest) if latest > Instant::now() => net.as_mut().reset(latest),
-                None => net.as_mut().reset(far()),
-                Some(_) => {
-                    limits.claim(ingress, call);
-                    return ended.as_mut().poll(context);
-                }
+            if limits.is_over(call) {
+                limits.claim(ingress, call);
+                return ended.as_mut().poll(context).map(Some);
             }
+            net.as_mut().reset(limits.wakes(call));
         }
         Poll::Pending
     })
     .await;
-    abandoned.waiting = false;
-    ending
+    let client = abandoned.client.take();
+    match (ending, client) {
+        (Some(ending), client) => {
+            if let Some(client) = client {
+                over(ingress, call, &client);
+            }
+            Waited::Ended(call.clone(), ending)
+        }
+        (None, client) => {
+            let client = client.map_or(Client::Closes, Client::into_owned);
+            Waited::Streams(CallStream::new(ingress.clone(), socket.clone(), call.clone(), client, limits))
+        }
+    }
 }
 
 /// A time that no call sees.
@@ -206,7 +236,7 @@ fn far() -> Instant {
 }
 
 /// The limits within which somebody else must have ended the call.
-struct Net {
+pub(crate) struct Net {
     deadline: Option<Instant>,
     queued: Option<Instant>,
     call_timeout: Option<Duration>,
@@ -240,8 +270,18 @@ impl Net {
         own.into_iter().chain(deadline).min()
     }
 
+    /// When the limits are to be looked at next: the call may have moved on by then, and with it the limit that holds.
+    pub(crate) fn wakes(&self, call: &Call) -> Instant {
+        self.latest(call).unwrap_or_else(far)
+    }
+
+    /// Whether somebody ought to have ended the call by now.
+    pub(crate) fn is_over(&self, call: &Call) -> bool {
+        self.latest(call).is_some_and(|latest| latest <= Instant::now())
+    }
+
     /// Ends a call that nobody has ended.
-    fn claim(&self, ingress: &Ingress, call: &Arc<Call>) {
+    pub(crate) fn claim(&self, ingress: &Ingress, call: &Arc<Call>) {
         let now = Instant::now();
         let by_caller = self.deadline.is_some_and(|deadline| deadline <= now);
         let outcome = |stage: Stage| {
@@ -263,46 +303,54 @@ impl Net {
 struct Abandoned<'a> {
     ingress: &'a Ingress,
     call: &'a Arc<Call>,
-    client: &'a Client<'a>,
-    waiting: bool,
+    /// None once somebody else answers for the call.
+    client: Option<Client<'a>>,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        let Abandoned { ingress, call, client, waiting } = self;
-        if let Client::Legacy { owner, .. } = client {
-            ingress.inflight.remove(*owner, call);
+        if let Some(client) = &self.client {
+            abandon(self.ingress, self.call, client);
         }
-        if !*waiting {
-            return;
+    }
+}
+
+/// The call has ended, and its client hears of it.
+pub(crate) fn over(ingress: &Ingress, call: &Arc<Call>, client: &Client<'_>) {
+    if let Client::Legacy { owner, .. } = client {
+        ingress.inflight.remove(*owner, call);
+    }
+}
+
+/// The client has closed the connection before its call has ended.
+pub(crate) fn abandon(ingress: &Ingress, call: &Arc<Call>, client: &Client<'_>) {
+    over(ingress, call, client);
+    // With the request goes the search for the upstream: the call cannot go on, whatever the setting says.
+    let nowhere = call.upstream().is_empty();
+    match client {
+        Client::Legacy { .. } if nowhere => {
+            ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
         }
-        // With the request goes the search for the upstream: the call cannot go on, whatever the setting says.
-        let nowhere = call.upstream().is_empty();
-        match client {
-            Client::Legacy { .. } if nowhere => {
+        Client::Closes => {
+            ingress.dispatcher.cancel_call(call, CancelledBy::Caller);
+        }
+        Client::Legacy { .. } => match ingress.dispatcher.config.load().global.legacy_disconnect {
+            LegacyDisconnect::Keep => {}
+            LegacyDisconnect::Cancel => {
                 ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
             }
-            Client::Closes => {
-                ingress.dispatcher.cancel_call(call, CancelledBy::Caller);
-            }
-            Client::Legacy { .. } => match ingress.dispatcher.config.load().global.legacy_disconnect {
-                LegacyDisconnect::Keep => {}
-                LegacyDisconnect::Cancel => {
-                    ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
-                }
-                // No resumption is offered, so nobody could get the answer of what has not begun (rule R28).
-                LegacyDisconnect::DropQueued => {
-                    let outcome = |stage| match stage {
-                        Stage::Submitted | Stage::Queued => {
-                            Some(Outcome::Cancelled { by: CancelledBy::Disconnect, phase: Phase::Queued })
-                        }
-                        Stage::Running => None,
-                    };
-                    if call.end_by_stage(outcome, Scope::Upstream, Instant::now()) {
-                        ingress.dispatcher.withdraw(call);
+            // No resumption is offered, so nobody could get the answer of what has not begun (rule R28).
+            LegacyDisconnect::DropQueued => {
+                let outcome = |stage| match stage {
+                    Stage::Submitted | Stage::Queued => {
+                        Some(Outcome::Cancelled { by: CancelledBy::Disconnect, phase: Phase::Queued })
                     }
+                    Stage::Running => None,
+                };
+                if call.end_by_stage(outcome, Scope::Upstream, Instant::now()) {
+                    ingress.dispatcher.withdraw(call);
                 }
-            },
-        }
+            }
+        },
     }
 }

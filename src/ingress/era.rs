@@ -8,9 +8,8 @@ use super::guard::single;
 use crate::protocol::envelope::Request;
 use crate::protocol::error;
 use crate::protocol::method::{self, TargetKey, target_key};
+use crate::protocol::mirror::{Mirror, decode};
 use crate::protocol::version::{Era, MODERN, SUPPORTED, meta_key};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName};
 use std::borrow::Cow;
 
@@ -61,10 +60,12 @@ impl Breach {
 pub(crate) fn classify(request: &Request, headers: &HeaderMap) -> Result<Era, Breach> {
     let twice = || Breach::header("the header MCP-Protocol-Version stands twice or is not plain text");
     let header = single(headers, &VERSION).map_err(|()| twice())?;
-    let framed = request.meta.version.is_some() || request.meta.has_capabilities || headers.contains_key(&METHOD);
+    let in_body = request.meta.version.is_some() || request.meta.has_capabilities;
+    let framed = in_body || headers.contains_key(&METHOD);
     match header {
         Some(MODERN) => Ok(Era::Modern),
-        Some(known) if Era::of(known) == Some(Era::Legacy) && !framed => Ok(Era::Legacy),
+        // Gateways on the way may put Mcp-Method on anything.
+        Some(known) if Era::of(known) == Some(Era::Legacy) && !in_body => Ok(Era::Legacy),
         // The handshake is how a version is agreed upon, so none of it is refused for its header.
         Some(_) if request.method.as_ref() == method::INITIALIZE && !framed => Ok(Era::Legacy),
         Some(unknown) if Era::of(unknown).is_none() && !framed => Err(Breach::version(unknown)),
@@ -108,13 +109,9 @@ pub(crate) fn check_modern(request: &Request, headers: &HeaderMap) -> Result<(),
         }
     }
     match &*request.method {
-        method::INITIALIZE
-        | method::PING
-        | "logging/setLevel"
-        | "resources/subscribe"
-        | "resources/unsubscribe"
-        // Nothing is ever announced here, so there is nothing to listen to.
-        | "subscriptions/listen" => Err(Breach::no_method(&request.method)),
+        method::INITIALIZE | method::PING | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+            Err(Breach::no_method(&request.method))
+        }
         _ => Ok(()),
     }
 }
@@ -127,19 +124,33 @@ fn mirrored<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Resul
     decode(value).ok_or_else(|| Breach::header(format!("the header {shown} is not valid base64 of UTF-8")))
 }
 
-/// Undoes `=?base64?...?=`; any other value stands for itself.
-fn decode(value: &str) -> Option<Cow<'_, str>> {
-    let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
-        return Some(Cow::Borrowed(value));
-    };
-    let bytes = STANDARD.decode(inner).ok()?;
-    String::from_utf8(bytes).ok().map(Cow::Owned)
+/// Whether the headers repeat the arguments that they ought to, and nothing else.
+pub(crate) fn check_mirrors(mirrors: &[Mirror], arguments: &str, headers: &HeaderMap) -> Result<(), Breach> {
+    for mirror in mirrors {
+        let shown = mirror.header.as_str();
+        let said = single(headers, &mirror.header)
+            .map_err(|()| Breach::header(format!("the header {shown} stands twice or is not plain ASCII")))?;
+        match (mirror.value(arguments), said) {
+            (None, None) => {}
+            (Some(value), Some(said)) if mirror.agrees(&value, said) => {}
+            (Some(_), None) => return Err(Breach::header(format!("the header {shown} is missing"))),
+            (None, Some(_)) => {
+                return Err(Breach::header(format!("the header {shown} is there, but the body has no such value")));
+            }
+            (Some(_), Some(said)) => {
+                return Err(Breach::header(format!("the header {shown} says `{said:.80}`, the body something else")));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::envelope::{Message, read};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use bytes::Bytes;
     use http::HeaderValue;
 

@@ -33,7 +33,7 @@ impl Backend for Face {
             return out.error(&request.id_bytes(), error::INTERNAL_ERROR, "the message cannot be taken").await;
         };
         let nowhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let socket = Socket { home: 0, peer: nowhere, local: (nowhere, 0).into(), pipe: Arc::default() };
+        let socket = Arc::new(Socket { home: 0, peer: nowhere, local: (nowhere, 0).into(), pipe: Arc::default() });
         let post = Post {
             ingress: &self.ingress,
             socket: &socket,

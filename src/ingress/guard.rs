@@ -136,10 +136,24 @@ pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Turned> {
     if given { Err(BAD_ACCEPT) } else { Ok(()) }
 }
 
+/// Whether an answer may be a stream of events. Who says nothing takes anything.
+pub(crate) fn takes_events(headers: &HeaderMap) -> bool {
+    let given: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    given.is_empty() || given.iter().any(|value| value.split(',').any(|range| allows(range, "text", "event-stream")))
+}
+
 fn allows_json(range: &str) -> bool {
+    allows(range, "application", "json")
+}
+
+fn allows(range: &str, kind: &str, part: &str) -> bool {
     let mut parts = range.split(';');
     let essence = parts.next().unwrap_or_default().trim();
-    let fits = ["application/json", "application/*", "*/*"].iter().any(|known| known.eq_ignore_ascii_case(essence));
+    let fits = match essence.split_once('/') {
+        Some(("*", "*")) => true,
+        Some((one, other)) => one.eq_ignore_ascii_case(kind) && (other == "*" || other.eq_ignore_ascii_case(part)),
+        None => false,
+    };
     let unwanted =
         |parameter: &str| parameter.trim().strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q == 0.0));
     fits && !parts.any(unwanted)

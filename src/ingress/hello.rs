@@ -41,7 +41,7 @@ pub(crate) async fn hello(ingress: &Ingress, caller: &Caller, one: Option<&Arc<U
     match one {
         Some(upstream) => match server(upstream, OWN_WAIT).await {
             Some(info) => Hello {
-                capabilities: offered(&info.capabilities),
+                capabilities: offered(&info, upstream.tells_logs()),
                 server_info: info.server_info.clone(),
                 instructions: info.instructions.clone(),
             },
@@ -123,14 +123,14 @@ fn union(infos: &[Option<Arc<ServerInfo>>]) -> Vec<u8> {
     out
 }
 
-/// An upstream's own capabilities, without those that take notices which are not passed on.
-fn offered(capabilities: &str) -> Vec<u8> {
+/// An upstream's own capabilities, without those that take notices which cannot be passed on.
+fn offered(info: &ServerInfo, logs: bool) -> Vec<u8> {
     let mut out = vec![b'{'];
-    if let Ok(found) = members(capabilities) {
+    if let Ok(found) = members(&info.capabilities) {
         for (name, value) in &found.0 {
             match &**name {
-                "logging" => {}
-                "tools" | "prompts" | "resources" => put_member(&mut out, name, &without_notices(value)),
+                "logging" if !logs => {}
+                "resources" if info.era == Era::Modern => put_member(&mut out, name, &without_subscribe(value)),
                 _ => put_member(&mut out, name, value),
             }
         }
@@ -139,11 +139,11 @@ fn offered(capabilities: &str) -> Vec<u8> {
     out
 }
 
-fn without_notices(value: &str) -> String {
+fn without_subscribe(value: &str) -> String {
     let mut out = vec![b'{'];
     if let Ok(found) = members(value) {
         for (name, value) in &found.0 {
-            if !matches!(&**name, "listChanged" | "subscribe") {
+            if &**name != "subscribe" {
                 put_member(&mut out, name, value);
             }
         }
@@ -200,8 +200,15 @@ mod tests {
     fn what_is_not_delivered_is_not_declared() {
         let raw =
             r#"{"logging":{},"tools":{"listChanged":true},"resources":{"subscribe":true,"x":1.0},"completions":{}}"#;
-        assert_eq!(offered(raw), br#"{"tools":{},"resources":{"x":1.0},"completions":{}}"#);
-        assert_eq!(offered("nonsense"), b"{}");
+        let said = |raw: &str, era, logs| {
+            let info = ServerInfo { era, ..(*info(raw).unwrap()).clone() };
+            String::from_utf8(offered(&info, logs)).unwrap()
+        };
+        assert_eq!(said(raw, Era::Legacy, true), raw);
+        assert_eq!(said(raw, Era::Legacy, false), raw.replace(r#""logging":{},"#, ""));
+        let modern = raw.replace(r#""logging":{},"#, "").replace(r#""subscribe":true,"#, "");
+        assert_eq!(said(raw, Era::Modern, false), modern);
+        assert_eq!(said("nonsense", Era::Legacy, true), "{}");
     }
 
     #[test]

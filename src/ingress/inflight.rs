@@ -106,6 +106,7 @@ mod tests {
             deadline: None,
             home: 0,
             form: ReplyForm::Result,
+            notices: None,
             ledger: Arc::default(),
             on_finish: Arc::new(Nobody),
             charge: None,

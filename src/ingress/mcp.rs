@@ -2,14 +2,15 @@
 
 use super::answer::{self, Reply};
 use super::builtin::Builtin;
-use super::calls::{self, Client, Intent, To};
+use super::calls::{self, Client, Intent, To, Waited};
 use super::era::{self, Breach};
-use super::guard::single;
+use super::guard::{self, single};
 use super::inflight::Owner;
 use super::lists::{self, NoList};
 use super::service::Socket;
 use super::session::SessionId;
-use super::{Ingress, hello};
+use super::{Ingress, hello, listening};
+use crate::call::{Level, Notices};
 use crate::caller::{Caller, Lane};
 use crate::outcome::CancelledBy;
 use crate::protocol::envelope::{self, Message, Request};
@@ -18,11 +19,13 @@ use crate::protocol::json::{members, unquote};
 use crate::protocol::method::{self, Route, TargetKey, target_key};
 use crate::protocol::splice::ReplyForm;
 use crate::protocol::version::Era;
+use crate::upstream::news::{Listener, MOST_WATCHED};
 use crate::upstream::{ListKind, Upstream};
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, header};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,8 +39,8 @@ pub(crate) const NO_ROOM: &str = "the gateway is at its bound on memory: wait a 
 
 /// One POST on an MCP endpoint.
 pub(crate) struct Post<'a> {
-    pub ingress: &'a Ingress,
-    pub socket: &'a Socket,
+    pub ingress: &'a Arc<Ingress>,
+    pub socket: &'a Arc<Socket>,
     pub parts: &'a Parts,
     pub caller: &'a Arc<Caller>,
     /// The upstream that the path names; none on the aggregate endpoint.
@@ -104,6 +107,17 @@ impl Post<'_> {
                 Some(reply) => reply,
                 None => self.list(&request, one, era).await,
             },
+            Route::Call if era == Era::Modern && &*request.method == method::LISTEN => {
+                listening::listen(self.ingress, self.caller, one, &request)
+            }
+            Route::Call
+                if era == Era::Legacy && matches!(&*request.method, method::SUBSCRIBE | method::UNSUBSCRIBE) =>
+            {
+                self.watch(&request, one, session).await
+            }
+            Route::Call if era == Era::Legacy && &*request.method == method::SET_LEVEL && may_log(one) => {
+                self.set_level(&request, one, session).await
+            }
             Route::Call if method::needs_a_session_of_its_own(&request.method) => no_method(&request, era),
             Route::Call => self.call(request, one, era, session).await,
         }
@@ -223,7 +237,11 @@ impl Post<'_> {
             Err(reply) => return *reply,
         };
         let form = ReplyForm::JsonRpc { id: request.id_bytes(), era };
-        let intent = Intent { caller: self.caller.clone(), to, request, lane, arrived, timeout, form };
+        if let Err(breach) = self.check_mirrors(&request, &to, era) {
+            return refused(&request, &breach);
+        }
+        let notices = self.notices(&request, one, era, session);
+        let intent = Intent { caller: self.caller.clone(), to, request, lane, arrived, timeout, form, notices };
         let client = match era {
             Era::Modern => Client::Closes,
             Era::Legacy if self.parts.headers.get(&calls::CLOSING_CANCELS).is_some_and(|value| value == "cancel") => {
@@ -231,13 +249,134 @@ impl Post<'_> {
             }
             Era::Legacy => Client::Legacy {
                 owner: Owner { caller: self.caller.id, session },
-                headers: &self.parts.headers,
-                path: self.parts.uri.path(),
+                headers: Cow::Borrowed(&self.parts.headers),
+                path: Cow::Borrowed(self.parts.uri.path()),
             },
         };
-        let (call, ending) = calls::run(ingress, self.socket, intent, client).await;
-        let name = call.request.target_name().unwrap_or_default();
-        answer::mcp(&call, &ending, &name, &ingress.dispatcher.config.load().global)
+        match calls::run(ingress, self.socket, intent, client).await {
+            Waited::Ended(call, ending) => {
+                let name = call.request.target_name().unwrap_or_default();
+                answer::mcp(&call, &ending, &name, &ingress.dispatcher.config.load().global)
+            }
+            Waited::Streams(stream) => answer::events(stream),
+        }
+    }
+
+    /// The headers in which a modern client repeats arguments, as far as the tool is known (revision 2026-07-28).
+    /// Fronts that take messages from elsewhere make no such headers.
+    fn check_mirrors(&self, request: &Request, to: &To, era: Era) -> Result<(), Breach> {
+        let To::Upstream { upstream, target } = to else { return Ok(()) };
+        if era == Era::Legacy
+            || &*request.method != method::TOOLS_CALL
+            || self.parts.headers.contains_key(&calls::CLOSING_CANCELS)
+        {
+            return Ok(());
+        }
+        let Some(list) = upstream.known_list(ListKind::Tools) else { return Ok(()) };
+        let Some(mirrors) = list.mirrors.get(target) else { return Ok(()) };
+        let params = request.params_members();
+        era::check_mirrors(mirrors, params.get("arguments").unwrap_or("{}"), &self.parts.headers)
+    }
+
+    /// What the client of a call wants to hear before the answer, if it takes a stream.
+    fn notices(
+        &self,
+        request: &Request,
+        one: Option<&Arc<Upstream>>,
+        era: Era,
+        session: Option<SessionId>,
+    ) -> Option<Notices> {
+        let meta = &request.meta;
+        let level = match era {
+            Era::Modern => meta.log_level.as_deref().and_then(Level::from_name),
+            // Without a level the server decides what it sends; it says nothing of a call unless it can log.
+            Era::Legacy => match session.and_then(|id| self.ingress.sessions.level(id)) {
+                None if one.is_some_and(|upstream| upstream.can_log()) => Some(Level::Debug),
+                level => level,
+            },
+        };
+        if meta.token.is_none() && level.is_none() || !guard::takes_events(&self.parts.headers) {
+            return None;
+        }
+        Notices::wanted(meta.token.map(|token| request.body.slice(token.range())), level)
+    }
+
+    /// `resources/subscribe` and its opposite, for the session's own stream.
+    async fn watch(&self, request: &Request, one: Option<&Arc<Upstream>>, session: Option<SessionId>) -> Reply {
+        let id = request.id.of_bytes(&request.body);
+        let Some(upstream) = one.filter(|upstream| upstream.can_watch()) else {
+            return no_method(request, Era::Legacy);
+        };
+        let params = request.params_members();
+        let Some(uri) = params.get("uri").and_then(unquote) else {
+            return answer::rpc_error(
+                200,
+                Some(id),
+                error::INVALID_PARAMS,
+                "`params.uri` is missing or no string",
+                None,
+            );
+        };
+        let join = |listener: &Arc<Listener>| listening::join(self.ingress, self.caller, one, listener);
+        let Some(listener) = session.and_then(|session| self.ingress.sessions.listener(session, join)) else {
+            let message = "a subscription belongs to a session: begin one with initialize";
+            return answer::rpc_error(200, Some(id), error::INVALID_REQUEST, message, None);
+        };
+        let asked = if &*request.method == method::UNSUBSCRIBE {
+            listener.unwatch(&uri);
+            upstream.unwatch(&uri).await
+        } else if listener.watch(&uri) {
+            upstream.watch(&uri).await
+        } else {
+            let message = format!("a session may watch {MOST_WATCHED} resources");
+            return answer::rpc_error(200, Some(id), self.overload_code(), &message, None);
+        };
+        match asked {
+            Ok(()) => answer::rpc_result(id, b"{}"),
+            Err(fault) => {
+                listener.unwatch(&uri);
+                answer::rpc_error(200, Some(id), self.overload_code(), &fault.to_string(), None)
+            }
+        }
+    }
+
+    /// The stream of news of a legacy session.
+    pub(crate) fn open_stream(&self) -> Reply {
+        let one = match self.endpoint {
+            None => None,
+            Some(name) => match endpoint(self.ingress, self.caller, name) {
+                Some(upstream) => Some(upstream),
+                None => return no_upstream(None, name),
+            },
+        };
+        let Ok(session) = self.session() else { return no_session(None) };
+        let join = |listener: &Arc<Listener>| listening::join(self.ingress, self.caller, one.as_ref(), listener);
+        match session.and_then(|session| self.ingress.sessions.listener(session, join)) {
+            Some(listener) => listening::stream(self.ingress, listener),
+            None => no_session(None),
+        }
+    }
+
+    /// `logging/setLevel`: kept for the session. Its server is asked for the most that any session wants, and each
+    /// session gets its part.
+    async fn set_level(&self, request: &Request, one: Option<&Arc<Upstream>>, session: Option<SessionId>) -> Reply {
+        let id = request.id.of_bytes(&request.body);
+        let params = request.params_members();
+        let Some(level) = params.get("level").and_then(unquote).and_then(|name| Level::from_name(&name)) else {
+            let message =
+                "`params.level` must be one of debug, info, notice, warning, error, critical, alert, emergency";
+            return answer::rpc_error(200, Some(id), error::INVALID_PARAMS, message, None);
+        };
+        if let Some(session) = session {
+            self.ingress.sessions.set_level(session, level);
+        }
+        if let Some(upstream) = one {
+            // A server that cannot is none of the client's concern: its lines are filtered here anyway.
+            if let Err(fault) = upstream.log_from(level).await {
+                tracing::debug!(upstream = %upstream.name(), %fault, "the log level was not taken");
+            }
+        }
+        answer::rpc_result(id, b"{}")
     }
 
     /// Where a call goes.
@@ -360,6 +499,11 @@ pub(crate) fn early_cancels(ingress: &Ingress, owner: Owner, call: &HeaderMap, p
         }
         done += head_length + length;
     }
+}
+
+/// Whether log lines are to be had here: on an upstream's own endpoint only its server can say.
+fn may_log(one: Option<&Arc<Upstream>>) -> bool {
+    one.is_none_or(|upstream| upstream.can_log())
 }
 
 fn id_of(message: &Message) -> Option<&[u8]> {

@@ -1,7 +1,7 @@
 //! The REST face: one call, and the list of tools.
 
 use super::answer::{self, Reply};
-use super::calls::{self, Client, Intent, To};
+use super::calls::{self, Client, Intent, To, Waited};
 use super::service::Socket;
 use super::{Ingress, lists, mcp};
 use crate::caller::{Caller, Lane};
@@ -28,7 +28,7 @@ struct Asked {
 }
 
 /// `POST /api/v1/tools/call`.
-pub(crate) async fn call(ingress: &Ingress, socket: &Socket, caller: &Arc<Caller>, body: &Bytes) -> Reply {
+pub(crate) async fn call(ingress: &Arc<Ingress>, socket: &Arc<Socket>, caller: &Arc<Caller>, body: &Bytes) -> Reply {
     let asked = match read(body) {
         Ok(asked) => asked,
         Err(message) => return answer::rest_plain(400, &message, "bad_request"),
@@ -45,9 +45,13 @@ pub(crate) async fn call(ingress: &Ingress, socket: &Socket, caller: &Arc<Caller
         None => To::Name { kind: ListKind::Tools, name: asked.tool },
     };
     let Asked { request, lane, timeout, .. } = asked;
-    let intent = Intent { caller: caller.clone(), to, request, lane, arrived, timeout, form: ReplyForm::Result };
-    let (call, ending) = calls::run(ingress, socket, intent, Client::Closes).await;
-    answer::rest(&call, &ending)
+    let (caller, form) = (caller.clone(), ReplyForm::Result);
+    let intent = Intent { caller, to, request, lane, arrived, timeout, form, notices: None };
+    match calls::run(ingress, socket, intent, Client::Closes).await {
+        Waited::Ended(call, ending) => answer::rest(&call, &ending),
+        // Not without notices.
+        Waited::Streams(stream) => answer::events(stream),
+    }
 }
 
 /// Reads the body into the request that the upstream will see; `arguments` passes byte for byte.

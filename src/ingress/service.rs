@@ -75,15 +75,17 @@ pub(crate) async fn serve(
     socket: Arc<Socket>,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
-    let _serving = socket.pipe.serving();
+    let serving = socket.pipe.serving();
     let (parts, body) = request.into_parts();
-    let reply = answer(&ingress, &socket, &parts, body).await;
+    let mut reply = answer(&ingress, &socket, &parts, body).await;
+    // A stream goes on after its head is out.
+    reply.body_mut().hold(serving);
     // A length beside a transfer coding is what smuggling is made of, and the server below has dropped the
     // length by now: nothing behind such a request is read.
     Ok(if parts.headers.contains_key(TRANSFER_ENCODING) { answer::closing(reply) } else { reply })
 }
 
-async fn answer(ingress: &Ingress, socket: &Socket, parts: &Parts, body: Incoming) -> Reply {
+async fn answer(ingress: &Arc<Ingress>, socket: &Arc<Socket>, parts: &Parts, body: Incoming) -> Reply {
     let config = ingress.dispatcher.config.load();
     let path = Path::of(parts.uri.path());
     if let Err(turned) = guard::check_source(parts, &ingress.own_hosts, socket.local, &config.listen) {
@@ -106,6 +108,15 @@ async fn answer(ingress: &Ingress, socket: &Socket, parts: &Parts, body: Incomin
             return answer::json(200, format!("{{\"status\":\"{state}\"}}"));
         }
         Path::Mcp(_) if method == Method::POST || method == Method::DELETE => {}
+        // Only a session has news of its own; whoever has none learns that there is nothing to get.
+        Path::Mcp(_) if method == Method::GET && parts.headers.contains_key(&mcp::SESSION) => {
+            if !guard::takes_events(&parts.headers) {
+                return turned_away(
+                    path,
+                    Turned { status: 406, why: "the stream is text/event-stream, which Accept must allow" },
+                );
+            }
+        }
         Path::RestCall if method == Method::POST => {}
         Path::RestTools if method == Method::GET => {}
         Path::Mcp(_) | Path::RestCall | Path::RestTools | Path::Health => {
@@ -122,14 +133,15 @@ async fn answer(ingress: &Ingress, socket: &Socket, parts: &Parts, body: Incomin
         (Path::Mcp(endpoint), &Method::DELETE) => {
             end_session(&Post { ingress, socket, parts, caller: &caller, endpoint })
         }
+        (Path::Mcp(endpoint), &Method::GET) => Post { ingress, socket, parts, caller: &caller, endpoint }.open_stream(),
         (Path::RestTools, _) => rest::tools(ingress, &caller).await,
         _ => posted(ingress, socket, parts, path, &caller, body).await,
     }
 }
 
 async fn posted(
-    ingress: &Ingress,
-    socket: &Socket,
+    ingress: &Arc<Ingress>,
+    socket: &Arc<Socket>,
     parts: &Parts,
     path: Path<'_>,
     caller: &Arc<Caller>,

@@ -3,7 +3,9 @@
 //! The table is bounded. When it is full, the caller that has the most sessions loses one that it has not
 //! used lately, so nobody can push out the sessions of others.
 
+use crate::call::Level;
 use crate::caller::CallerId;
+use crate::upstream::news::{Kinds, Listener};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -43,6 +45,10 @@ struct Session {
     /// The upstream of its endpoint; empty for all of them.
     endpoint: Arc<str>,
     used: Instant,
+    /// The lowest level of log lines that its client wants, once it has said so.
+    level: Option<Level>,
+    /// What it hears besides its calls, once it wants to.
+    listener: Option<Arc<Listener>>,
     /// Used since it was last considered for dropping.
     lately: bool,
 }
@@ -74,7 +80,7 @@ impl Sessions {
         if table.sessions.len() >= self.most {
             table.drop_one();
         }
-        table.sessions.insert(id, Session { caller, endpoint, used: now, lately: false });
+        table.sessions.insert(id, Session { caller, endpoint, used: now, level: None, listener: None, lately: false });
         table.by_caller.entry(caller).or_default().push_back(id);
         id
     }
@@ -95,6 +101,31 @@ impl Sessions {
         true
     }
 
+    /// Sets the level of log lines of a session that has just been touched.
+    pub(crate) fn set_level(&self, id: SessionId, level: Level) {
+        if let Some(session) = self.table.lock().sessions.get_mut(&id) {
+            session.level = Some(level);
+        }
+    }
+
+    pub(crate) fn level(&self, id: SessionId) -> Option<Level> {
+        self.table.lock().sessions.get(&id)?.level
+    }
+
+    /// The listener of a session that has just been touched; made and joined at the first time.
+    pub(crate) fn listener(&self, id: SessionId, join: impl FnOnce(&Arc<Listener>)) -> Option<Arc<Listener>> {
+        let mut table = self.table.lock();
+        let session = table.sessions.get_mut(&id)?;
+        if let Some(listener) = &session.listener {
+            return Some(listener.clone());
+        }
+        let listener = Listener::new(Kinds::ALL);
+        session.listener = Some(listener.clone());
+        drop(table);
+        join(&listener);
+        Some(listener)
+    }
+
     /// Ends a session. False if there is none of that id for this caller on this endpoint.
     pub(crate) fn end(&self, id: SessionId, caller: CallerId, endpoint: &str, now: Instant) -> bool {
         let known = self.touch(id, caller, endpoint, now);
@@ -107,6 +138,15 @@ impl Sessions {
     #[cfg(test)]
     fn len(&self) -> usize {
         self.table.lock().sessions.len()
+    }
+}
+
+impl Drop for Session {
+    /// Its stream ends with it.
+    fn drop(&mut self) {
+        if let Some(listener) = &self.listener {
+            listener.end();
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The front over real sockets on loopback, with scripted servers behind it.
 
 mod client;
+mod streams;
 
 use super::*;
 use crate::caller::key::{Key, parse_key_hash};

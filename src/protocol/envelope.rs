@@ -52,6 +52,8 @@ pub struct Meta {
     pub timeout: Option<Span>,
     pub timeout_ms: Option<u64>,
     pub priority: Option<Box<str>>,
+    /// The lowest level of log lines that a modern client wants.
+    pub log_level: Option<Box<str>>,
 }
 
 /// Why a message cannot be taken, with the id to answer with if it could be read.
@@ -278,6 +280,10 @@ impl Meta {
                 })?;
                 self.timeout = Some(place);
                 self.timeout_ms = Some(ms);
+            }
+            meta_key::LOG_LEVEL => {
+                self.log_level = Some(text()?.into());
+                self.modern = true;
             }
             meta_key::PRIORITY => self.priority = Some(text()?.into()),
             other if other.starts_with(meta_key::PREFIX) => self.modern = true,

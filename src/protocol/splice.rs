@@ -24,6 +24,8 @@ pub struct CallNote<'a> {
     pub upstream: &'a str,
     pub queued_ms: u64,
     pub running_ms: u64,
+    /// A modern client is told how long the result keeps, if its server does not say.
+    pub cacheable: bool,
 }
 
 /// What an upstream's answer turned out to be.
@@ -48,6 +50,8 @@ pub struct Outbound<'a> {
     pub left_ms: Option<u64>,
     /// The era of the upstream.
     pub era: Era,
+    /// The lowest level of log lines that the client wants.
+    pub level: Option<&'a str>,
 }
 
 /// Appends the request as the upstream shall see it.
@@ -133,6 +137,15 @@ fn rebuild_meta(out: &mut Vec<u8>, request: &Request, to: &Outbound<'_>) {
     if to.era == Era::Modern {
         put(meta_key::PROTOCOL_VERSION, format!("\"{MODERN}\"").as_bytes());
         put(meta_key::CLIENT_CAPABILITIES, b"{}");
+        put(
+            meta_key::CLIENT_INFO,
+            format!(r#"{{"name":"forebay","version":"{}"}}"#, env!("CARGO_PKG_VERSION")).as_bytes(),
+        );
+        if let Some(level) = to.level {
+            let mut quoted: Text = SmallVec::new();
+            quote(level, &mut quoted);
+            put(meta_key::LOG_LEVEL, &quoted);
+        }
     }
     if let Some(left) = to.left_ms {
         put(meta_key::TIMEOUT_MS, digits.format(left).as_bytes());
@@ -184,6 +197,8 @@ struct ResultParts {
     meta: Option<(Span, Option<bool>)>,
     is_error: bool,
     typed: bool,
+    /// It says how long it keeps.
+    cached: bool,
     /// Its members are too many, occur twice or cannot be read: nothing is put into it.
     sealed: bool,
 }
@@ -232,6 +247,10 @@ impl ResultParts {
             "isError" => {
                 let span = scanner.value()?;
                 self.is_error = scanner.text(span) == "true";
+            }
+            "ttlMs" => {
+                scanner.value()?;
+                self.cached = true;
             }
             "resultType" => {
                 scanner.value()?;
@@ -304,6 +323,9 @@ pub fn answer(line: &[u8], upstream_era: Era, form: &ReplyForm, note: &CallNote<
                 head.push(b',');
             }
             head.extend_from_slice(b"\"resultType\":\"complete\"");
+            if note.cacheable && !parts.cached {
+                head.extend_from_slice(b",\"ttlMs\":0,\"cacheScope\":\"private\"");
+            }
         }
         if !head.is_empty() {
             if parts.filled {
@@ -399,7 +421,7 @@ mod tests {
     fn outbound(text: &str, name: Option<&str>, era: Era) -> String {
         let Message::Request(parsed) = read(Bytes::copy_from_slice(text.as_bytes())).unwrap() else { panic!() };
         let mut out = Vec::new();
-        request(&mut out, &parsed, &Outbound { id: 77, name, token: 5, left_ms: Some(900), era });
+        request(&mut out, &parsed, &Outbound { id: 77, name, token: 5, left_ms: Some(900), era, level: None });
         serde_json::from_slice::<serde::de::IgnoredAny>(&out).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -436,7 +458,8 @@ mod tests {
     fn a_legacy_request_is_stamped_for_a_modern_upstream() {
         assert_eq!(
             outbound(r#"{"jsonrpc":"2.0","id":1,"method":"x/y"}"#, None, Era::Modern),
-            r#"{"jsonrpc":"2.0","id":77,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"forebay/timeout_ms":900}},"method":"x/y"}"#
+            r#"{"jsonrpc":"2.0","id":77,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"forebay","version":"VERSION"},"forebay/timeout_ms":900}},"method":"x/y"}"#
+                .replace("VERSION", env!("CARGO_PKG_VERSION"))
         );
         assert_eq!(
             outbound(r#"{"jsonrpc":"2.0","id":1,"method":"x/y","params":{ }}"#, None, Era::Legacy),
@@ -445,7 +468,7 @@ mod tests {
     }
 
     fn answered(line: &str, form: &ReplyForm, era: Era) -> Option<(String, AnswerKind)> {
-        let note = CallNote { call_id: b"k-1", upstream: "up", queued_ms: 3, running_ms: 4 };
+        let note = CallNote { call_id: b"k-1", upstream: "up", queued_ms: 3, running_ms: 4, cacheable: false };
         let (bytes, kind) = answer(line.as_bytes(), era, form, &note)?;
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).unwrap();
         Some((String::from_utf8(bytes.to_vec()).unwrap(), kind))

@@ -31,6 +31,7 @@ pub mod meta_key {
     pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
     pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
     pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+    pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
     pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
     pub const PREFIX: &str = "io.modelcontextprotocol/";
     pub const PROGRESS_TOKEN: &str = "progressToken";

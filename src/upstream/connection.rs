@@ -7,6 +7,7 @@
 use super::shared::UpstreamShared;
 use crate::call::{Call, Ending, State};
 use crate::outcome::{Outcome, Scope};
+use crate::protocol::method;
 use crate::protocol::splice::{self, AnswerKind, CallNote};
 use crate::protocol::version::Era;
 use bytes::Bytes;
@@ -241,6 +242,7 @@ impl Run {
             upstream: self.call.upstream(),
             queued_ms: queued.as_millis() as u64,
             running_ms: running.as_millis() as u64,
+            cacheable: &*self.call.request.method == method::RESOURCES_READ,
         };
         match splice::answer(message, era, &self.call.form, &note) {
             Some((bytes, AnswerKind::Result { is_error })) => {

@@ -7,7 +7,8 @@
 use super::connection::{AskError, Connection};
 use super::handle::{List, ListItem, ListKind};
 use crate::protocol::json::{members, quote_into, unquote};
-use crate::protocol::method;
+use crate::protocol::version::Era;
+use crate::protocol::{method, mirror};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -133,19 +134,20 @@ async fn fetch(connection: &dyn Connection, kind: ListKind) -> Result<List, AskE
         && kind != ListKind::Tools
         && members(&server.capabilities).is_ok_and(|known| known.get(shape.capability).is_none())
     {
-        return Ok(List { items: Vec::new() });
+        return Ok(List::default());
     }
-    let mut list = List { items: Vec::new() };
+    let mut list = List::default();
+    let is_modern = connection.server().is_some_and(|server| server.era == Era::Modern);
     let (mut params, mut bytes) = (None::<String>, 0);
     for _ in 0..MAX_PAGES {
         let page = match connection.ask(shape.method, params.as_deref(), PAGE_TIMEOUT).await {
             Ok(page) => page,
             // Not declared and not known: an empty list is what the server means.
-            Err(AskError::Rpc(error)) if is_unknown_method(&error) => return Ok(List { items: Vec::new() }),
+            Err(AskError::Rpc(error)) if is_unknown_method(&error) => return Ok(List::default()),
             Err(error) => return Err(error),
         };
         bytes += page.len();
-        let next = read_page(&page, &shape, &mut list)?;
+        let next = read_page(&page, &shape, &mut list, is_modern)?;
         if bytes > MAX_BYTES || list.items.len() > MAX_ITEMS {
             let bound = format!("{} is longer than {MAX_ITEMS} items or {MAX_BYTES} bytes", shape.method);
             return Err(AskError::Malformed(bound));
@@ -165,7 +167,7 @@ async fn fetch(connection: &dyn Connection, kind: ListKind) -> Result<List, AskE
 
 /// Appends a page's items and returns the cursor of the next page. Items without a readable name are skipped:
 /// nobody could call them.
-fn read_page(page: &Bytes, shape: &Shape, list: &mut List) -> Result<Option<String>, AskError> {
+fn read_page(page: &Bytes, shape: &Shape, list: &mut List, is_modern: bool) -> Result<Option<String>, AskError> {
     let malformed = |what: &str| AskError::Malformed(format!("{}: {what}", shape.method));
     let text = std::str::from_utf8(page).map_err(|_| malformed("not UTF-8"))?;
     let result = members(text).map_err(|_| malformed("the result is not an object"))?;
@@ -175,6 +177,19 @@ fn read_page(page: &Bytes, shape: &Shape, list: &mut List) -> Result<Option<Stri
         let Ok(item) = members(raw.get()) else { continue };
         let Some(name) = item.get(shape.name).and_then(unquote) else { continue };
         let hints = item.get("annotations").and_then(|hints| members(hints).ok());
+        if shape.method == method::TOOLS_LIST {
+            match mirror::of_tool(raw.get()) {
+                // To a server of an older revision the annotation says nothing.
+                Err(_) if !is_modern => {}
+                Ok(mirrors) if mirrors.is_empty() => {}
+                Ok(mirrors) => drop(list.mirrors.insert((&*name).into(), mirrors)),
+                // Clients must not offer it, so neither do we.
+                Err(fault) => {
+                    tracing::warn!(tool = %name.escape_debug(), %fault, "a tool is left out");
+                    continue;
+                }
+            }
+        }
         let hint = |key| hints.as_ref().and_then(|hints| hints.get(key)) == Some("true");
         list.items.push(ListItem {
             name: (&*name).into(),

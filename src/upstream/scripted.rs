@@ -4,6 +4,7 @@
 use super::connection::{AskError, Connection, How, LinkEvent, Report, Run, RunId, ServerInfo, StopReason};
 use super::shared::UpstreamShared;
 use crate::call::CallId;
+use crate::protocol::incoming::{self, Incoming};
 use crate::protocol::version::Era;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -168,6 +169,15 @@ impl Scripted {
     }
 
     /// Answers the call that the server has worked on longest.
+    /// Says something of the call that runs. False if its client hears nothing.
+    pub(crate) fn says(&self, message: &str) -> bool {
+        let state = self.state.lock();
+        let Some(run) = state.runs.values().next() else { return false };
+        let Incoming::Notification { method, params } = incoming::read(message.as_bytes()) else { return false };
+        let notices = run.call.notices.as_ref();
+        notices.inspect(|notices| notices.take(message.as_bytes(), &method, params)).is_some()
+    }
+
     pub(crate) fn answer_next(&self) -> Option<CallId> {
         let call = self.at_server().first().copied()?;
         self.answer(call).then_some(call)

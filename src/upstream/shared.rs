@@ -8,6 +8,7 @@ use super::handle::ListKind;
 use super::latency::Latency;
 use super::link::{Link, LinkState};
 use super::lists::Lists;
+use super::news::{Hub, Kinds};
 use super::overload::Budget;
 use super::saturation::Saturation;
 use crate::call::{Call, State};
@@ -15,11 +16,13 @@ use crate::config::{Limits, Start, UpstreamConfig};
 use crate::events::{Draft, EventLog};
 use crate::ledger::Ledger;
 use crate::outcome::{Outcome, Reason, Refusal, Scope};
+use crate::protocol::json::{members, unquote};
 use arc_swap::ArcSwap;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use forebay_wire::Level;
 use kameo::actor::ActorRef;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
@@ -48,6 +51,12 @@ pub struct UpstreamShared {
     has_retired: AtomicBool,
     /// Slots given back. Pushed from `Drop`, so a push must not be able to fail; at most one a slot.
     pub(crate) completions: SegQueue<Completion>,
+    /// The lowest level of log lines that the server was asked for on this link, as a number; above all levels if none.
+    pub(crate) log_level: AtomicU8,
+    /// Kinds of lists that the server said have changed since the actor was told last.
+    changed: AtomicU8,
+    /// Who wants to hear what belongs to no call.
+    pub(crate) news: Hub,
     /// Calls that ended while queued or running and have to be unlinked or stopped; at most one a call.
     pub(crate) withdrawals: SegQueue<Arc<Call>>,
     /// Few: a link changes at human speed.
@@ -125,6 +134,9 @@ impl UpstreamShared {
             retired: Mutex::default(),
             has_retired: AtomicBool::new(false),
             completions: SegQueue::new(),
+            log_level: AtomicU8::new(u8::MAX),
+            changed: AtomicU8::new(0),
+            news: Hub::default(),
             withdrawals: SegQueue::new(),
             link_events: SegQueue::new(),
             grants: SegQueue::new(),
@@ -391,6 +403,28 @@ impl UpstreamShared {
             refusal.retry_after_ms = Some((left.as_millis() as u64).max(100));
         }
         call.refuse(refusal, now);
+    }
+}
+
+impl UpstreamShared {
+    /// The server said that a list changed. Told on by the actor once it has thrown the cached ones away.
+    pub(crate) fn note_changed(&self, kinds: Kinds) {
+        self.changed.fetch_or(kinds.bits(), Relaxed);
+    }
+
+    /// The lists are stale: whoever listens hears which. All of them if nobody said.
+    pub(crate) fn tell_changed(&self) {
+        let kinds = Kinds::from_bits(self.changed.swap(0, Relaxed));
+        self.news.changed(if kinds == Kinds::NONE { Kinds::ALL } else { kinds });
+    }
+
+    /// The server said that a resource changed.
+    pub(crate) fn note_updated(&self, params: Option<&str>) {
+        let Some(params) = params else { return };
+        if let Some(uri) = members(params).ok().and_then(|read| read.get("uri").and_then(unquote).map(Cow::into_owned))
+        {
+            self.news.updated(&uri, params);
+        }
     }
 }
 

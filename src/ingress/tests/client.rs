@@ -109,6 +109,21 @@ impl Client {
         }
     }
 
+    /// What comes until `needle` has, inclusive; for streams, of which more is still to come.
+    pub(crate) async fn until(&mut self, needle: &str) -> String {
+        let found = async {
+            loop {
+                let at = self.buffer.windows(needle.len()).position(|some| some == needle.as_bytes());
+                if let Some(at) = at {
+                    return String::from_utf8(self.buffer.drain(..at + needle.len()).collect()).unwrap();
+                }
+                let text = String::from_utf8_lossy(&self.buffer).into_owned();
+                assert!(self.more().await, "the connection ended without {needle:?}: {text}");
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{needle:?} did not come"))
+    }
+
     /// Whether the server has closed the connection, with nothing more said.
     pub(crate) async fn closed(&mut self) -> bool {
         self.buffer.is_empty() && !tokio::time::timeout(PATIENCE, self.more()).await.expect("still open")

@@ -250,7 +250,9 @@ impl UpstreamActor {
             Effect::CameUp => {
                 self.giving_up = false;
                 self.greeted();
+                self.shared.log_level.store(u8::MAX, Relaxed);
                 self.shared.lists.invalidate();
+                self.shared.tell_changed();
                 self.apply_settings();
             }
             Effect::Resized => self.apply_settings(),
@@ -259,7 +261,10 @@ impl UpstreamActor {
                 self.shared.lists.invalidate();
                 self.giving_up = true;
             }
-            Effect::ListsStale => self.shared.lists.invalidate(),
+            Effect::ListsStale => {
+                self.shared.lists.invalidate();
+                self.shared.tell_changed();
+            }
         }
         self.load.has_room();
         self.publish_link();

@@ -330,6 +330,7 @@ fn wanted(upstream: &Arc<Upstream>) -> Wanted {
         timeout: None,
         home: 0,
         form: ReplyForm::Result,
+        notices: None,
     }
 }
 

@@ -153,6 +153,7 @@ impl Rig {
             deadline: like.deadline.map(|after| now + after),
             home: 0,
             form: ReplyForm::JsonRpc { id: Bytes::from_static(b"1"), era: Era::Legacy },
+            notices: None,
             ledger: self.upstream.shared().ledger.clone(),
             on_finish: self.ends.clone(),
             charge: None,

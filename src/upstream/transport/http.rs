@@ -9,6 +9,7 @@ mod endpoint;
 mod exchange;
 mod handshake;
 mod link;
+mod listen;
 mod pool;
 mod post;
 mod redact;

@@ -7,9 +7,11 @@ use super::Inner;
 use super::answer::{self, Form, Rejected};
 use super::client::{Answer, Body, BodyError, Client};
 use super::link::Session;
+use crate::call::Call;
 use crate::protocol::incoming::{self, Incoming};
 use crate::protocol::method;
 use crate::protocol::sse::Splitter;
+use crate::upstream::news::Kinds;
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
@@ -42,6 +44,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) body: Bytes,
     /// The id of a request; none for a notification.
     pub(super) id: Option<u64>,
+    /// The call it is, which hears what comes before the answer.
+    pub(super) call: Option<&'a Arc<Call>>,
 }
 
 /// How an exchange ended.
@@ -150,7 +154,7 @@ impl Inner {
             };
             let status = answer.status;
             if status.is_success() {
-                return self.read(kept, connection, answer, out.id, session).await;
+                return self.read(kept, connection, answer, out, session).await;
             }
             let body = match connection.collect(&mut answer.body, ERROR_BODY).await {
                 Ok(body) => {
@@ -191,12 +195,12 @@ impl Inner {
         kept: &mut Option<Client>,
         mut client: Client,
         mut answer: Answer,
-        id: Option<u64>,
+        out: &Outgoing<'_>,
         session: Option<&Arc<Session>>,
     ) -> Verdict {
         let limit = self.shared.config.load().max_message;
         let failed = |note: String| Verdict::Failed { note: self.blame(&note) };
-        let Some(id) = id else {
+        let Some(id) = out.id else {
             // Whatever a notification is answered with, it was taken (C19). An endless body is cut off.
             if client.collect(&mut answer.body, ERROR_BODY).await.is_ok() && client.reusable().await {
                 *kept = Some(client);
@@ -243,7 +247,7 @@ impl Inner {
                             let tail = Some(Tail { client, body: answer.body, left: TAIL_BYTES });
                             return Verdict::Answered { message: event, headers: answer.headers, tail };
                         }
-                        self.look_at(&event, session);
+                        self.look_at(&event, out.call, session);
                     }
                 }
             }
@@ -251,14 +255,20 @@ impl Inner {
     }
 
     /// What else comes on an event stream: notices and questions of the server's own.
-    fn look_at(self: &Arc<Self>, event: &[u8], session: Option<&Arc<Session>>) {
+    fn look_at(self: &Arc<Self>, event: &[u8], call: Option<&Arc<Call>>, session: Option<&Arc<Session>>) {
         match incoming::read(event) {
-            Incoming::Notification { method, .. } => match &*method {
+            Incoming::Notification { method, params } => match &*method {
                 method::TOOLS_CHANGED | method::PROMPTS_CHANGED | method::RESOURCES_CHANGED => {
+                    self.shared.note_changed(Kinds::of_method(&method));
                     self.lists_changed();
                 }
-                // The one place where progress is dropped for now: the caller's face does not take it yet.
-                method::PROGRESS => {}
+                method::RESOURCE_UPDATED => self.shared.note_updated(params),
+                // Its stream is the call's own, so whatever stands in it is too.
+                method::PROGRESS | method::MESSAGE => {
+                    if let Some(notices) = call.and_then(|call| call.notices.as_ref()) {
+                        notices.take(event, &method, params);
+                    }
+                }
                 _ => {}
             },
             // We declare no capability that a server could ask for, but it may ping, and it may be wrong.

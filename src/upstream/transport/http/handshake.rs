@@ -102,7 +102,8 @@ impl Inner {
         let versions: Vec<String> =
             result.get("supportedVersions").and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_default();
         if !versions.iter().any(|known| known == MODERN) {
-            if versions.iter().any(|known| Era::of(known).is_some()) {
+            // There are old servers that answer anything with an empty result.
+            if versions.is_empty() || versions.iter().any(|known| Era::of(known).is_some()) {
                 return Probe::Legacy;
             }
             return Probe::Fault(Fault::Down { fault: no_version(&versions, &self.endpoint.secrets), rest: None });
@@ -203,7 +204,7 @@ impl Inner {
 impl<'a> Outgoing<'a> {
     /// A notification; a request if `id` is set afterwards.
     pub(super) fn post(path: Uri, headers: &'a (dyn Fn() -> HeaderMap + Sync), body: Bytes) -> Self {
-        Outgoing { verb: Method::POST, path, headers, body, id: None }
+        Outgoing { verb: Method::POST, path, headers, body, id: None, call: None }
     }
 }
 

@@ -382,7 +382,9 @@ async fn opener(http: Arc<Inner>, number: u64, mut wait: Duration, after_quiet: 
                 state.phase = Phase::Up;
                 state.opener = None;
                 http.handshakes.fetch_add(1, Relaxed);
-                http.link.show(View::Up(Arc::new(session)));
+                let session = Arc::new(session);
+                http.link.show(View::Up(session.clone()));
+                http.listen(&session);
                 // A server that forgot its sessions may well be another one by now.
                 http.shared.tell(if renewed { LinkEvent::ListsChanged } else { LinkEvent::Up { processes: 1 } });
                 return;

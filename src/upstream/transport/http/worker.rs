@@ -11,11 +11,12 @@ use crate::call::State;
 use crate::config::AfterCancel;
 use crate::outcome::{Outcome, Scope};
 use crate::protocol::error::{HEADER_MISMATCH, UNSUPPORTED_VERSION};
-use crate::protocol::splice;
 use crate::protocol::version::Era;
+use crate::protocol::{method, splice};
+use crate::upstream::ListKind;
 use crate::upstream::connection::{How, LinkEvent, Run};
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -228,9 +229,14 @@ async fn attempts(
         *using.lock() = Some(session.clone());
         let name = name(run, &session);
         let left = run.left_ms(Instant::now());
-        let headers = || session.headers.request(&run.call.request.method, name.clone(), left);
+        let headers = || {
+            let mut headers = session.headers.request(&run.call.request.method, name.clone(), left);
+            mirror(http, run, &session, &mut headers);
+            headers
+        };
         let mut out = Outgoing::post(session.path.clone(), &headers, body(run, &session, left));
         out.id = Some(run.call.id.seq());
+        out.call = Some(&run.call);
         match http.exchange(client, &mut out, Some(&session), begun).await {
             Verdict::Answered { message, tail, .. } => {
                 http.worked();
@@ -343,6 +349,23 @@ fn body(run: &Run, session: &Session, left: Option<u64>) -> Bytes {
     let outbound = call.outbound(call.id.seq(), left, session.era);
     splice::request(&mut body, &call.request, &outbound);
     body.into()
+}
+
+/// Repeats in headers what the tool's schema asks for, as far as the list is known.
+fn mirror(http: &Inner, run: &Run, session: &Session, headers: &mut HeaderMap) {
+    let call = &run.call;
+    if session.era == Era::Legacy || &*call.request.method != method::TOOLS_CALL {
+        return;
+    }
+    let Some(list) = http.shared.lists.known(ListKind::Tools) else { return };
+    let Some(mirrors) = list.mirrors.get(&**call.target()) else { return };
+    let params = call.request.params_members();
+    let arguments = params.get("arguments").unwrap_or("{}");
+    for mirror in mirrors {
+        if let Some(value) = mirror.value(arguments) {
+            headers.insert(mirror.header.clone(), text_value(&value));
+        }
+    }
 }
 
 /// The value of `Mcp-Name`, taken from the caller's bytes where they can serve.

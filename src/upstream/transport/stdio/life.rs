@@ -6,10 +6,13 @@
 
 use super::command::{self, SpawnError};
 use super::fault::Fault;
+use super::message;
 use super::pool::{Inner, Order, Phase};
 use super::process::{Manner, Process};
 use super::reader::ReadEnd;
 use crate::config::Target;
+use crate::protocol::method;
+use crate::protocol::version::Era;
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture;
 use std::future::Future;
@@ -130,14 +133,31 @@ async fn start(inner: &Inner) -> Result<Process, SpawnError> {
     spawned.await.unwrap_or(Err(SpawnError::Task)).map(Process::new)
 }
 
+/// How long a child that takes calls otherwise may take to say that it tells of changes, or that it does not.
+const LISTEN_PATIENCE: Duration = Duration::from_millis(250);
+
 /// The handshake within its time, then the watch. Returns why the child has to be given up.
 async fn talk(inner: &Arc<Inner>, index: usize, permit: OwnedSemaphorePermit) -> Fault {
     let patience = inner.shared.config.load().connect_timeout;
-    match timeout(patience, inner.greet(index)).await {
-        Ok(Ok(info)) => inner.up(index, info),
+    let info = match timeout(patience, inner.greet(index)).await {
+        Ok(Ok(info)) => info,
         Ok(Err(fault)) => return Fault::with_detail(fault.brief(), fault.to_string()),
         Err(_) => return Fault::new(format!("no answer to the handshake within {patience:?}")),
+    };
+    // Open for as long as the child lives; what it brings is read like any other notice.
+    let listens = info.era == Era::Modern && info.capabilities.contains("\"listChanged\"");
+    let mut listening = listens
+        .then(|| inner.ask(index, method::LISTEN, Some(message::LISTEN_PARAMS), Era::Modern))
+        .and_then(Result::ok);
+    if let Some(listening) = &mut listening {
+        // Heard before there are calls, so that it is not taken for a sign of life behind one of them (rule R9).
+        tokio::select! {
+            _ = listening.answer() => {}
+            () = inner.signals[index].watch.notified() => {}
+            () = tokio::time::sleep(LISTEN_PATIENCE) => {}
+        }
     }
+    inner.up(index, info);
     drop(permit);
     Fault::new(inner.watch(index).await)
 }

@@ -71,6 +71,10 @@ pub(super) fn initialize() -> String {
     )
 }
 
+/// What a modern server is asked to tell of.
+pub(super) const LISTEN_PARAMS: &str =
+    r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}"#;
+
 pub(super) fn initialized() -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{}\"}}\n", method::INITIALIZED).into_bytes()
 }

@@ -10,6 +10,7 @@ use crate::protocol::json::members;
 use crate::protocol::method;
 use crate::protocol::version::Era;
 use crate::upstream::connection::{AskError, How};
+use crate::upstream::news::Kinds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -92,10 +93,13 @@ impl Inner {
             Incoming::Notification { method, params } => {
                 match &*method {
                     method::TOOLS_CHANGED | method::PROMPTS_CHANGED | method::RESOURCES_CHANGED => {
+                        self.shared.note_changed(Kinds::of_method(&method));
                         self.pool.lock().members[index].lists_changed = true;
                         self.signals[index].watch.notify_one();
                     }
-                    method::PROGRESS => self.progress(params),
+                    method::PROGRESS => self.progress(index, line, params),
+                    method::ACKNOWLEDGED => self.signals[index].watch.notify_one(),
+                    method::RESOURCE_UPDATED => self.shared.note_updated(params),
                     _ => {}
                 }
                 true
@@ -157,8 +161,20 @@ impl Inner {
         true
     }
 
-    /// Progress notices of the child stop here until they are passed on to their callers (rule R29).
-    fn progress(&self, _params: Option<&str>) {}
+    /// Passes a progress notice on to the call whose token it names (rule R29). Log lines name no call, and many
+    /// callers share the child: nobody can say whose they are, so nobody gets them.
+    fn progress(&self, index: usize, line: &[u8], params: Option<&str>) {
+        let token = params.and_then(|params| members(params).ok()?.get("progressToken").and_then(incoming::number));
+        let Some(token) = token else { return };
+        let call = {
+            let mut pool = self.pool.lock();
+            let open = pool.members[index].book.call(WireId(token));
+            open.filter(|call| !call.stopped && call.run.call.notices.is_some()).map(|call| call.run.call.clone())
+        };
+        if let Some(notices) = call.as_ref().and_then(|call| call.notices.as_ref()) {
+            notices.take(line, method::PROGRESS, params);
+        }
+    }
 
     fn noise(&self, what: &str) {
         self.noise.fetch_add(1, Relaxed);

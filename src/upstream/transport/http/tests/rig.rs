@@ -169,6 +169,7 @@ impl Rig {
             caller: Arc::new(Caller::new(CallerId(1), "ann".into(), "key", Arc::default())),
             upstream: "up".into(),
             form: ReplyForm::JsonRpc { id: request.id_bytes(), era: Era::Modern },
+            notices: None,
             request,
             target: tool.into(),
             renamed: false,

@@ -152,6 +152,7 @@ impl House {
             caller: Arc::new(caller),
             upstream: self.shared.name.clone(),
             form: ReplyForm::JsonRpc { id: request.id_bytes(), era: Era::Legacy },
+            notices: None,
             request,
             target,
             renamed: false,
