@@ -210,7 +210,7 @@ mod tests {
         let text = "[defaults]\nqueue_size = 7\ncall_timeout = \"1m\"\n[upstreams.db]\ncommand = \"x\"\nargs = [\"s3cr3t\"]\n\
                     call_timeout = \"${T:-9s}\"\n[upstreams.web]\nurl = \"https://h.example/s3cr3t?k=s3cr3t\"\n\
                     headers = { Authorization = \"Bearer s3cr3t\" }\n[upstreams.db.tools.slow]\nweight = 2\n";
-        let all = shown(text, Fake::default().with("FOREBAY_DEFAULTS_QUEUE_SIZE", "9").with("T", "s3cr3t"));
+        let all = shown(text, Fake::default().with("FOREBAY_DEFAULTS_QUEUE_SIZE", "9").with("T", "11s"));
         let of = |key: &str| {
             let setting = all.iter().find(|setting| setting.key == key).unwrap_or_else(|| panic!("{key}: {all:#?}"));
             let origin = match &setting.origin {
