@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// The schema of a config file.
 pub fn schema() -> Value {
-    let table = |section: &Section| object(section, |key| value(key));
+    let table = |section: &Section| object(section, value);
     let gate = table(&schema::GATE);
     let tool = object(&schema::TOOL, |key| match key.name {
         "cursor" => table(&schema::CURSOR),

@@ -349,12 +349,15 @@ async fn outcomes_page_says_what_the_code_does() {
     }
 }
 
+/// An outcome, and of a refusal its scope, its limit in words and what the operator says.
+type Told = (Outcome, Option<(Scope, &'static str, &'static str)>);
+
 /// Every reason as callers meet it, with the figures that they are given, on both faces; word by word.
 #[tokio::test]
 async fn every_refusal_is_told_word_by_word() {
     let own = |reason, scope, limit: &'static str| (Outcome::Refused(reason), Some((scope, limit, "")));
     let debt = "600000 bytes of answers a minute, 10290 more have been sent";
-    let mut all: Vec<(Outcome, Option<(Scope, &str, &str)>)> = vec![
+    let mut all: Vec<Told> = vec![
         own(Reason::CallerRate, Scope::Caller, "5 calls a second, 20 at once"),
         own(Reason::CallerQuota, Scope::Caller, debt),
         own(
