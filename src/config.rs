@@ -13,6 +13,7 @@ mod load;
 mod mcp;
 mod node;
 mod origin;
+mod overlay;
 mod place;
 mod read;
 pub mod schema;
@@ -60,7 +61,7 @@ pub struct Config {
     pub origin: Option<PathBuf>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Listen {
     /// Where MCP and REST are served. Port 0 takes any free one.
     pub mcp: SocketAddr,
@@ -84,7 +85,7 @@ pub enum Auth {
     Keys,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Global {
     /// Calls in flight over all upstreams; none is unlimited.
     pub max_concurrent: Option<u32>,

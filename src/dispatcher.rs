@@ -47,8 +47,9 @@ pub struct Dispatcher {
     upstreams: ArcSwap<BTreeMap<Arc<str>, Arc<Upstream>>>,
     /// Calls that were refused before an upstream was known (rule R6).
     front: Arc<Ledger>,
-    /// The ledgers of upstreams that are gone, added up.
-    removed: Mutex<Counts>,
+    /// Upstreams that are out of the table. Its lock is held while the table changes, so that a reader of all
+    /// ledgers meets each of them once.
+    removed: Mutex<Removed>,
     /// Bytes of bodies and results in the house (rule R16).
     memory: Memory,
     draining: AtomicBool,
@@ -57,6 +58,14 @@ pub struct Dispatcher {
     shadow: Shadow,
     /// For calls that need a task of their own.
     me: Weak<Dispatcher>,
+}
+
+#[derive(Default)]
+struct Removed {
+    /// Those whose calls are still being ended.
+    leaving: Vec<Arc<Upstream>>,
+    /// The ledgers of those that are gone, added up.
+    counts: Counts,
 }
 
 /// A call that somebody wants to make, routed already.
@@ -124,7 +133,7 @@ impl Dispatcher {
             started: Instant::now(),
             upstreams: ArcSwap::default(),
             front: Arc::new(Ledger::default()),
-            removed: Mutex::new(Counts::default()),
+            removed: Mutex::default(),
             memory: Memory::default(),
             draining: AtomicBool::new(false),
         })
@@ -368,34 +377,51 @@ impl Dispatcher {
     }
 
     pub fn add_upstream(&self, upstream: Arc<Upstream>) {
-        upstream.shared().log_to(self.events());
-        self.upstreams.rcu(|old| {
-            let mut table = BTreeMap::clone(old);
-            table.insert(upstream.name().clone(), upstream.clone());
-            table
-        });
+        self.change_upstreams(vec![upstream], &[]);
     }
 
-    /// Takes the route away; the upstream itself is removed by its own [`Upstream::remove`], after which
-    /// its ledger is folded in by [`Dispatcher::fold`].
+    /// Puts upstreams into the table and takes others out of it, at once. Those taken out are returned: they are
+    /// removed by their own [`Upstream::remove`], and their ledgers stay in the totals by [`Dispatcher::fold`] after
+    /// that.
+    pub fn change_upstreams(&self, added: Vec<Arc<Upstream>>, removed: &[Arc<str>]) -> Vec<Arc<Upstream>> {
+        let mut gone = self.removed.lock();
+        let mut table = BTreeMap::clone(&self.upstreams.load());
+        let leaving: Vec<_> = removed.iter().filter_map(|name| table.remove(name)).collect();
+        gone.leaving.extend(leaving.iter().cloned());
+        for upstream in added {
+            upstream.shared().log_to(self.events());
+            table.insert(upstream.name().clone(), upstream);
+        }
+        self.upstreams.store(Arc::new(table));
+        leaving
+    }
+
+    /// Takes the route away; see [`Dispatcher::change_upstreams`].
     pub fn remove_route(&self, name: &str) -> Option<Arc<Upstream>> {
-        let gone = self.upstream(name);
-        self.upstreams.rcu(|old| {
-            let mut table = BTreeMap::clone(old);
-            table.remove(name);
-            table
-        });
-        gone
+        self.change_upstreams(Vec::new(), &[name.into()]).pop()
     }
 
-    /// Adds a removed upstream's ledger to the totals.
-    pub fn fold(&self, ledger: &Ledger) {
-        self.removed.lock().add(&ledger.read());
+    /// Adds a removed upstream's ledger to the totals: nothing of it is live any more.
+    pub fn fold(&self, upstream: &Arc<Upstream>) {
+        let mut removed = self.removed.lock();
+        let before = removed.leaving.len();
+        removed.leaving.retain(|other| !Arc::ptr_eq(other, upstream));
+        if removed.leaving.len() < before {
+            removed.counts.add(&upstream.shared().ledger.read());
+        }
     }
 
-    /// Ledgers by upstream, with `""` for calls that met none and `_removed` for upstreams that are gone.
+    /// Upstreams that are out of the table and still end their calls.
+    pub fn leaving(&self) -> Vec<Arc<Upstream>> {
+        self.removed.lock().leaving.clone()
+    }
+
+    /// Ledgers by upstream, with `""` for calls that met none and `_removed` for upstreams that are out of the table.
     pub fn ledgers(&self) -> Vec<(Arc<str>, Counts)> {
-        let mut all = vec![("".into(), self.front.read()), ("_removed".into(), *self.removed.lock())];
+        let removed = self.removed.lock();
+        let mut gone = removed.counts;
+        removed.leaving.iter().for_each(|upstream| gone.add(&upstream.shared().ledger.read()));
+        let mut all = vec![("".into(), self.front.read()), ("_removed".into(), gone)];
         all.extend(self.upstreams.load().iter().map(|(name, up)| (name.clone(), up.shared().ledger.read())));
         all
     }

@@ -21,8 +21,8 @@ pub async fn run(dispatcher: &Arc<Dispatcher>, ingress: &Ingress, hurry: impl Fu
     dispatcher.events().tell(Draft::new(Level::Info, "daemon.stopping", words));
     ingress.close();
     // A pause would keep its queue from running dry: draining ends it (rule R24).
-    let upstreams = dispatcher.upstreams();
-    futures_util::future::join_all(upstreams.values().map(|upstream| upstream.drain())).await;
+    let mut upstreams: Vec<_> = dispatcher.upstreams().values().cloned().collect();
+    futures_util::future::join_all(upstreams.iter().map(|upstream| upstream.drain())).await;
     let limit = dispatcher.config.load().global.drain_timeout;
     tracing::info!(live = dispatcher.live_count(), ?limit, "draining");
     tokio::select! {
@@ -37,7 +37,9 @@ pub async fn run(dispatcher: &Arc<Dispatcher>, ingress: &Ingress, hurry: impl Fu
     for call in dispatcher.live_calls() {
         dispatcher.cancel_call(&call, CancelledBy::Shutdown);
     }
-    let closing = futures_util::future::join_all(upstreams.values().map(|upstream| upstream.remove(Duration::ZERO)));
+    // Those that a reload took out may be at it still; being removed twice does no harm.
+    upstreams.extend(dispatcher.leaving());
+    let closing = futures_util::future::join_all(upstreams.iter().map(|upstream| upstream.remove(Duration::ZERO)));
     let (_, flushed) = tokio::join!(closing, tokio::time::timeout(FLUSH, ingress.closed()));
     if flushed.is_err() {
         tracing::warn!(sockets = ingress.open_sockets(), "some answers could not be delivered in time");

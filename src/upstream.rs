@@ -16,6 +16,7 @@ pub mod queue;
 mod saturation;
 pub mod shared;
 pub mod supervisor;
+mod swap;
 pub mod transport;
 
 pub use connection::{Connection, Run, RunId};

@@ -1,13 +1,14 @@
 //! [`Upstream`]: what the rest of the daemon holds of one server.
 
-use super::actor::control::{Edit, FindCall, ListCalls, Refresh, Restart, ShutDown};
+use super::actor::control::{Attach, Detach, Edit, FindCall, ListCalls, Refresh, Restart, ShutDown};
 use super::actor::{UpstreamActor, configured_processes};
 use super::connection::{AskError, Connection, Report, ServerInfo};
 use super::link::{Link, LinkState};
 use super::lists;
 use super::news::Kinds;
-use super::shared::{Switch, UpstreamShared};
+use super::shared::{Hold, Switch, UpstreamShared};
 use super::supervisor::Supervisor;
+use super::swap::Swap;
 use crate::call::{Call, Level};
 use crate::caller::Lane;
 use crate::config::{Limits, Target, UpstreamConfig};
@@ -31,7 +32,9 @@ const CONTROL: Duration = Duration::from_secs(5);
 /// One server: its actor, its connection, its cached lists.
 pub struct Upstream {
     shared: Arc<UpstreamShared>,
-    connection: Arc<dyn Connection>,
+    connection: Arc<Swap>,
+    /// Held while the connection is exchanged or closed for good.
+    exchanging: tokio::sync::Mutex<()>,
 }
 
 /// The lists that are answered from a cache.
@@ -173,8 +176,19 @@ fn capability(capabilities: &str, name: &str, flag: &str) -> bool {
 impl Upstream {
     /// Starts the actor under `supervisor`, on its runtime, and, unless it starts on demand, the connection.
     pub fn start(shared: Arc<UpstreamShared>, connection: Arc<dyn Connection>, supervisor: &Supervisor) -> Arc<Self> {
-        supervisor.adopt(&shared, &connection);
-        Arc::new(Upstream { shared, connection })
+        Upstream::with(shared, Swap::new(connection), supervisor)
+    }
+
+    /// The same without a connection yet: calls wait until [`Upstream::exchange`] brings one.
+    pub fn start_unconnected(shared: Arc<UpstreamShared>, supervisor: &Supervisor) -> Arc<Self> {
+        shared.set_hold(Hold::Between);
+        Upstream::with(shared, Swap::default(), supervisor)
+    }
+
+    fn with(shared: Arc<UpstreamShared>, swap: Swap, supervisor: &Supervisor) -> Arc<Self> {
+        let connection = Arc::new(swap);
+        supervisor.adopt(&shared, &(connection.clone() as Arc<dyn Connection>));
+        Arc::new(Upstream { shared, connection, exchanging: tokio::sync::Mutex::default() })
     }
 
     pub fn name(&self) -> &Arc<str> {
@@ -352,7 +366,8 @@ impl Upstream {
         if let Err(error) = self.server(timeout).await {
             return self.shared.lists.known(kind).ok_or(error);
         }
-        lists::get(&self.shared, kind, &self.connection).await
+        let connection: Arc<dyn Connection> = self.connection.clone();
+        lists::get(&self.shared, kind, &connection).await
     }
 
     /// The list if it is cached and fresh.
@@ -428,6 +443,54 @@ impl Upstream {
         self.ask(Refresh).await
     }
 
+    /// Exchanges the connection for the one that `next` makes, such as to a changed command or address. Nothing
+    /// begins meanwhile; what waits goes on waiting. What is in flight may end for `patience`, then it ends lost, so
+    /// that the former server and the next one together never hold more calls than the limit. `next` is called once
+    /// the former one is closed, with nothing in between that could start it anew. False, and `next` not called, if
+    /// the upstream is removed meanwhile. To be called on the runtime of the upstream's actor.
+    pub async fn exchange(&self, patience: Duration, next: impl FnOnce() -> Arc<dyn Connection>) -> bool {
+        let shared = &self.shared;
+        let _one_at_a_time = self.exchanging.lock().await;
+        if shared.held() == Hold::Free {
+            shared.set_hold(Hold::Finishing);
+            // Answered once nothing is dispatched any more. An actor that is not there dispatches nothing either.
+            let _ = self.ask(Refresh).await;
+            let _ = tokio::time::timeout(patience, self.nothing_in_flight()).await;
+        }
+        if shared.is_closed() {
+            return false;
+        }
+        if shared.held() == Hold::Finishing {
+            let _ = self.ask(Detach).await;
+            shared.set_hold(Hold::Between);
+        }
+        self.connection.close().await;
+        if shared.is_closed() {
+            return false;
+        }
+        self.connection.set(next());
+        if self.ask(Attach).await.is_err() {
+            // The actor's next life opens it.
+            shared.set_hold(Hold::Free);
+        }
+        true
+    }
+
+    /// Waits until no call is with the server, or the wait is given up.
+    async fn nothing_in_flight(&self) {
+        let figures = &self.shared.figures;
+        loop {
+            let told = self.shared.idle.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            let in_flight = figures.running.load(Relaxed) + figures.lingering.load(Relaxed);
+            if in_flight == 0 || self.shared.held() != Hold::Finishing {
+                return;
+            }
+            told.await;
+        }
+    }
+
     /// Moves a queued call to another lane, or moves its queue expiry by `extend`, at most to its caller's own
     /// deadline or one hour from now (rule R25).
     pub async fn edit(
@@ -496,6 +559,8 @@ impl Upstream {
     pub async fn remove(&self, drain_timeout: Duration) {
         self.shared.close();
         self.shared.set_switch(Switch::Draining);
+        // Its calls have to run now, or never.
+        self.shared.give_hold_up();
         let dry = async {
             loop {
                 let told = self.shared.dry.notified();
@@ -510,7 +575,10 @@ impl Upstream {
         let _ = tokio::time::timeout(drain_timeout, dry).await;
         // At most one slice of the queue a message, so that the actor stays responsive.
         while let Ok(true) = self.ask(ShutDown).await {}
-        self.connection.close().await;
+        {
+            let _not_exchanged = self.exchanging.lock().await;
+            self.connection.close().await;
+        }
         let actor = self.shared.actor.borrow().clone();
         if let Some(actor) = actor {
             let stopped = async {

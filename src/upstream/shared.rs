@@ -77,6 +77,9 @@ pub struct UpstreamShared {
     pub(crate) wanted: AtomicBool,
     pub(crate) incarnation: AtomicU32,
     switch: AtomicU8,
+    hold: AtomicU8,
+    /// Told when nothing is in flight while the dispatch is held for an exchange.
+    pub(crate) idle: Notify,
     /// The actor's mailbox; none between the lives of an actor.
     pub(crate) actor: watch::Sender<Option<ActorRef<UpstreamActor>>>,
     pub(crate) link: watch::Sender<Link>,
@@ -124,6 +127,17 @@ pub(crate) enum Switch {
     Drained = 3,
 }
 
+/// Whether the dispatch is held because the connection is being exchanged. Beside [`Switch`], which is the operator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Hold {
+    Free = 0,
+    /// What is in flight may end; nothing begins.
+    Finishing = 1,
+    /// The former connection is closed or closing, and what it still says of its link is void.
+    Between = 2,
+}
+
 impl UpstreamShared {
     pub fn new(config: Arc<UpstreamConfig>) -> Arc<Self> {
         let now = Instant::now();
@@ -148,6 +162,8 @@ impl UpstreamShared {
             wanted: AtomicBool::new(config.start == Start::Eager),
             incarnation: AtomicU32::new(0),
             switch: AtomicU8::new(Switch::Open as u8),
+            hold: AtomicU8::new(Hold::Free as u8),
+            idle: Notify::new(),
             actor: watch::Sender::new(None),
             link: watch::Sender::new(Link::new(config.start == Start::OnDemand)),
             figures: Figures { limit: AtomicU32::new(config.limits.max_concurrent.shown()), ..Figures::default() },
@@ -332,6 +348,26 @@ impl UpstreamShared {
 
     pub(crate) fn set_switch(&self, switch: Switch) {
         self.switch.store(switch as u8, SeqCst);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn held(&self) -> Hold {
+        match self.hold.load(SeqCst) {
+            1 => Hold::Finishing,
+            2 => Hold::Between,
+            _ => Hold::Free,
+        }
+    }
+
+    pub(crate) fn set_hold(&self, hold: Hold) {
+        self.hold.store(hold as u8, SeqCst);
+        self.wake.notify_one();
+    }
+
+    /// Ends a wait for calls in flight, if that is all that the exchange has come to.
+    pub(crate) fn give_hold_up(&self) {
+        let _ = self.hold.compare_exchange(Hold::Finishing as u8, Hold::Free as u8, SeqCst, SeqCst);
+        self.idle.notify_waiters();
         self.wake.notify_one();
     }
 

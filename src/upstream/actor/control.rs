@@ -7,10 +7,11 @@ use super::UpstreamActor;
 use super::turn::SLICE;
 use crate::call::{Call, What};
 use crate::caller::Lane;
+use crate::config::Start;
 use crate::upstream::handle::{Edited, Found, Page, Row};
-use crate::upstream::link::LinkState;
+use crate::upstream::link::{Link, LinkState};
 use crate::upstream::queue::EntryId;
-use crate::upstream::shared::Switch;
+use crate::upstream::shared::{Hold, Switch};
 use kameo::message::{Context, Message};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
@@ -26,6 +27,14 @@ pub(crate) struct Refresh;
 /// Closes the connection and opens it again; what runs ends lost.
 #[derive(Clone, Copy)]
 pub(crate) struct Restart;
+
+/// Gives the connection up: what still runs ends lost, what waits goes on waiting, until [`Attach`].
+#[derive(Clone, Copy)]
+pub(crate) struct Detach;
+
+/// Another connection is in place.
+#[derive(Clone, Copy)]
+pub(crate) struct Attach;
 
 /// Asks for a part of the listing.
 #[derive(Clone, Copy)]
@@ -85,6 +94,38 @@ impl Message<Restart> for UpstreamActor {
         self.connection.reset("restarted by an operator");
         self.connection.open();
         self.publish_link();
+    }
+}
+
+impl Message<Detach> for UpstreamActor {
+    type Reply = ();
+
+    async fn handle(&mut self, _: Detach, _: &mut Context<Self, ()>) {
+        self.read_clock();
+        self.shared.set_hold(Hold::Between);
+        self.lose_running("the upstream was restarted with a changed configuration");
+        self.giving_up = false;
+        self.shared.lists.invalidate();
+        self.link = Link::new(false);
+        self.publish_link();
+    }
+}
+
+impl Message<Attach> for UpstreamActor {
+    type Reply = ();
+
+    async fn handle(&mut self, _: Attach, _: &mut Context<Self, ()>) {
+        self.read_clock();
+        while self.shared.link_events.pop().is_some() {}
+        self.shared.set_hold(Hold::Free);
+        self.apply_config();
+        let wanted = self.config.start == Start::Eager || self.core.figures().queued > 0 || self.shared.has_submits();
+        self.link = Link::new(!wanted);
+        if wanted {
+            self.connection.open();
+        }
+        self.publish_link();
+        self.publish();
     }
 }
 

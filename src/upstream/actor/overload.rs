@@ -11,7 +11,7 @@ use crate::upstream::connection::{AskError, How, LinkEvent, Run, RunId, StopReas
 use crate::upstream::link::LinkState;
 use crate::upstream::overload::{Aimd, Breaker};
 use crate::upstream::queue::EntryId;
-use crate::upstream::shared::Switch;
+use crate::upstream::shared::{Hold, Switch};
 use forebay_wire::Level;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,6 +63,7 @@ impl UpstreamActor {
     pub(super) fn may_run(&self) -> bool {
         let crowded = self.load.crowded.is_some_and(|until| until > self.clock);
         self.link.can_run(self.clock) && !crowded && self.shared.switch() != Switch::Paused
+            && self.shared.held() == Hold::Free
     }
 
     // --- the limit that moves ---

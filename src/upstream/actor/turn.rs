@@ -7,7 +7,7 @@ use crate::outcome::{ExpiredBy, Outcome, Reason, Scope};
 use crate::upstream::connection::{Completion, How, LinkEvent, Run, RunId, StopReason};
 use crate::upstream::link::{Effect, LinkState};
 use crate::upstream::queue::{Admitted, EntryId, Next, Offer, Withdrawn};
-use crate::upstream::shared::Switch;
+use crate::upstream::shared::{Hold, Switch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
@@ -242,6 +242,9 @@ impl UpstreamActor {
         if let LinkEvent::Probed { answered } = event {
             return self.probed(answered);
         }
+        if self.shared.held() == Hold::Between {
+            return;
+        }
         let fault = self.link.fault().cloned();
         let effect = self.link.apply(event, self.clock);
         self.tell_link(effect, fault.as_ref());
@@ -372,7 +375,11 @@ impl UpstreamActor {
         self.publish_oldest(figures.queued);
         self.shared.saturation.depth(figures.queued, figures.queue_size, self.now.0);
         self.tell_saturation();
-        let busy = figures.running + figures.lingering + figures.queued > 0;
+        let in_flight = figures.running + figures.lingering > 0;
+        if !in_flight && self.shared.held() == Hold::Finishing {
+            self.shared.idle.notify_waiters();
+        }
+        let busy = in_flight || figures.queued > 0;
         if !busy && self.shared.switch() == Switch::Draining && !self.shared.has_submits() {
             self.shared.ran_dry();
         }
