@@ -243,7 +243,8 @@ impl House {
             let id = CallerId(100 + number as u32);
             (name, Arc::new(Caller::new(id, name.into(), "key", Arc::default())))
         };
-        let serving = Admin::new(dispatcher.clone(), mcp).serve(Socket::bind(&path).unwrap(), CancellationToken::new());
+        let serving =
+            Admin::new(dispatcher.clone(), mcp, None).serve(Socket::bind(&path).unwrap(), CancellationToken::new());
         admin.spawn(serving);
         let body =
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"query","arguments":{"q":"select 1"}}}"#;

@@ -20,6 +20,7 @@ mod why;
 pub use socket::{BindError, Socket};
 
 use crate::dispatcher::Dispatcher;
+use crate::reload::Reload;
 use crate::upstream::Upstream;
 use forebay_wire::Role;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -41,6 +42,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Admin {
     dispatcher: Arc<Dispatcher>,
     mcp: SocketAddr,
+    reload: Option<Reload>,
     hub: stream::Hub,
     /// Held while limits are changed.
     changing: tokio::sync::Mutex<()>,
@@ -49,11 +51,12 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// `mcp` is the address at which calls are served.
-    pub fn new(dispatcher: Arc<Dispatcher>, mcp: SocketAddr) -> Arc<Self> {
+    /// `mcp` is the address at which calls are served; without `reload` there is no config to be read anew.
+    pub fn new(dispatcher: Arc<Dispatcher>, mcp: SocketAddr, reload: Option<Reload>) -> Arc<Self> {
         Arc::new(Admin {
             dispatcher,
             mcp,
+            reload,
             hub: stream::Hub::default(),
             changing: tokio::sync::Mutex::default(),
             ended: CancellationToken::new(),

@@ -5,16 +5,17 @@
 //! API has a thread of its own, so that watching and steering never wait behind calls.
 
 use crate::admin::{self, Admin};
-use crate::config::{Config, Target, UpstreamConfig};
+use crate::config::{Config, Loader, UpstreamConfig};
 use crate::dispatcher::Dispatcher;
 use crate::events::{Draft, EventLog};
 use crate::hooks;
+use crate::house::{self, House};
 use crate::ingress::{self, Ingress};
+use crate::reload::{self, Reload};
 use crate::shutdown;
 use crate::upstream::gates::Gates;
 use crate::upstream::supervisor::Supervisor;
-use crate::upstream::transport::{http::Http, stdio::Stdio};
-use crate::upstream::{Connection, Upstream, UpstreamShared};
+use crate::upstream::{Upstream, UpstreamShared};
 use forebay_wire::Level;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,10 +49,12 @@ pub struct App {
     pub mcp: SocketAddr,
     /// The admin API's unix socket.
     pub admin: PathBuf,
+    /// None if there is nothing to reload from.
+    pub reload: Option<Reload>,
     ingress: Arc<Ingress>,
     stop_admin: CancellationToken,
     /// The root actor ends with its last handle, and with it every upstream's actor.
-    _supervisor: Supervisor,
+    _house: Arc<House>,
     threads: Vec<Thread>,
 }
 
@@ -79,7 +82,14 @@ impl App {
     /// # Errors
     /// Nothing is left running when it fails.
     pub fn start(config: Config) -> Result<App, StartError> {
-        let config = Arc::new(config);
+        App::start_from(config, None)
+    }
+
+    /// The same with what the config was read with and from, so that it can be read again.
+    ///
+    /// # Errors
+    /// Nothing is left running when it fails.
+    pub fn start_from(config: Config, origin: Option<(Loader, Vec<PathBuf>)>) -> Result<App, StartError> {
         let randomness = || getrandom::u32().map_err(StartError::Randomness);
         let (mark, seed) = (randomness()?, u64::from(randomness()?));
         let listen_error = |source| StartError::Listen { address: config.listen.mcp, source };
@@ -93,17 +103,12 @@ impl App {
         let homes: Vec<Handle> = threads.iter().map(|thread| thread.handle.clone()).collect();
         let control = Thread::start("forebay-admin".into())?;
 
-        let dispatcher = Dispatcher::new(config.clone(), mark);
+        let dispatcher = Dispatcher::new(Arc::new(house::empty(&config)), mark);
         let supervisor = Supervisor::start(&homes[0], Gates::new(&config.global), seed);
-        let starts = Arc::new(Semaphore::new(config.global.connect_concurrency.max(1) as usize));
-        {
-            let _on_the_first_thread = homes[0].enter();
-            for (number, upstream) in config.upstreams.values().enumerate() {
-                let seed = seed.rotate_left(32).wrapping_add(number as u64);
-                let events = dispatcher.events();
-                dispatcher.add_upstream(build(upstream.clone(), events, &supervisor, &starts, &homes, seed));
-            }
-        }
+        let (admin, upstreams) = (config.listen.admin.clone(), config.upstreams.len());
+        let listen = config.listen.clone();
+        let house = House::new(dispatcher.clone(), supervisor, homes.clone(), seed.rotate_left(32), listen);
+        house.put_in_force(config);
 
         let front = Ingress::new(dispatcher.clone(), mcp, workers);
         for (home, handle) in homes.iter().enumerate() {
@@ -116,14 +121,14 @@ impl App {
             }
         });
         let stop_admin = CancellationToken::new();
-        control.handle.spawn(Admin::new(dispatcher.clone(), mcp).serve(socket, stop_admin.clone()));
+        let reload = origin.map(|(loader, files)| reload::start(house.clone(), loader, files, &control.handle));
+        control.handle.spawn(Admin::new(dispatcher.clone(), mcp, reload.clone()).serve(socket, stop_admin.clone()));
         control.handle.spawn(hooks::run(dispatcher.clone()));
         threads.push(control);
-        let admin = config.listen.admin.clone();
-        tracing::info!(%mcp, admin = %admin.display(), upstreams = config.upstreams.len(), "forebay is ready");
-        let words = format!("forebay {} serves {} upstreams", env!("CARGO_PKG_VERSION"), config.upstreams.len());
+        tracing::info!(%mcp, admin = %admin.display(), upstreams, "forebay is ready");
+        let words = format!("forebay {} serves {upstreams} upstreams", env!("CARGO_PKG_VERSION"));
         dispatcher.events().tell(Draft::new(Level::Info, "daemon.started", words));
-        Ok(App { dispatcher, mcp, admin, ingress: front, stop_admin, _supervisor: supervisor, threads })
+        Ok(App { dispatcher, mcp, admin, reload, ingress: front, stop_admin, _house: house, threads })
     }
 
     /// Ends the daemon in order: no new calls, run dry until the drain timeout or `hurry`, answer the rest,
@@ -160,7 +165,7 @@ impl Thread {
     }
 }
 
-/// One upstream with its connection and its actor.
+/// One upstream with its connection and its actor, alone.
 pub(crate) fn build(
     config: Arc<UpstreamConfig>,
     events: &Arc<EventLog>,
@@ -169,13 +174,10 @@ pub(crate) fn build(
     homes: &[Handle],
     seed: u64,
 ) -> Arc<Upstream> {
-    let shared = UpstreamShared::new(config.clone());
+    let shared = UpstreamShared::new(config);
     // Before the actor starts, so that its first words are heard.
     shared.log_to(events);
-    let connection: Arc<dyn Connection> = match &config.target {
-        Target::Stdio(_) => Stdio::new(shared.clone(), starts.clone(), seed),
-        Target::Http(_) => Http::new(shared.clone(), starts.clone(), homes.to_vec(), seed),
-    };
+    let connection = house::connection(&shared, starts, homes, seed);
     Upstream::start(shared, connection, supervisor)
 }
 

@@ -22,6 +22,7 @@ mod key;
 mod man;
 pub mod out;
 mod ps;
+mod reload;
 mod run;
 mod serve;
 mod status;
@@ -86,6 +87,8 @@ enum Command {
     Call(call::Args),
     /// Check a config: every fault at once, with file, line, key and hint
     Check(check::Args),
+    /// Have the daemon read its config anew: whole or not at all
+    Reload(reload::Args),
     /// The config in force with the origin of each value, and its JSON Schema
     Config(config::Args),
     /// Look for what is wrong around forebay: commands, sockets, ports, servers, zombies
@@ -188,6 +191,7 @@ async fn dispatch(command: Command, global: &Global) -> Result<(), CliError> {
         Command::Events(args) => events::run(args, global).await,
         Command::Call(args) => call::run(args, global).await,
         Command::Check(args) => check::run(args, global).await,
+        Command::Reload(args) => reload::run(args, global).await,
         Command::Config(args) => config::run(args, global).await,
         Command::Doctor(args) => doctor::run(args, global).await,
         Command::Health(args) => health::run(args, global).await,

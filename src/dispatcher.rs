@@ -40,6 +40,8 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 /// See the module's documentation.
 pub struct Dispatcher {
     pub config: ArcSwap<Config>,
+    /// How the config stands, for those who look; none where nothing can be reloaded.
+    pub config_state: arc_swap::ArcSwapOption<forebay_wire::ConfigState>,
     pub callers: Callers,
     books: Arc<Books>,
     mint: IdMint,
@@ -128,6 +130,7 @@ impl Dispatcher {
             shadow: Shadow::default(),
             callers: Callers::new(&config),
             config: ArcSwap::new(config),
+            config_state: arc_swap::ArcSwapOption::empty(),
             books: Arc::default(),
             mint: IdMint::new(randomness),
             started: Instant::now(),

@@ -30,6 +30,8 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod hooks;
+mod house;
+pub mod reload;
 pub mod run;
 pub mod shutdown;
 pub mod snapshot;

@@ -29,6 +29,7 @@ pub fn state(dispatcher: &Dispatcher, mcp: SocketAddr, now: Instant) -> wire::St
         draining: dispatcher.is_draining(),
         totals: all_totals(dispatcher, lingering),
         upstreams,
+        config: dispatcher.config_state.load().as_deref().cloned(),
     }
 }
 

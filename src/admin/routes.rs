@@ -41,6 +41,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/v1/upstreams/{name}/why", get(look::why_upstream))
         .route("/v1/upstreams/{name}/stderr", get(look::stderr))
         .route("/v1/upstreams/{name}/{action}", post(steer))
+        .route("/v1/reload", post(reload))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .fallback(unknown_route)
@@ -177,6 +178,30 @@ async fn steer(
         }
         Ok(Err(Unavailable)) | Err(_) => Err(Refusal::unavailable(&name)),
     }
+}
+
+/// Reads the config anew.
+async fn reload(State(admin): State<Arc<Admin>>, Extension(who): Extension<who::Who>) -> Result<Response, Refusal> {
+    let Some(reload) = &admin.reload else {
+        let hint = "start it with `forebay serve` and a config file";
+        let message = "this daemon was started without a config file";
+        return Err(Refusal::new(StatusCode::CONFLICT, "no_config", message, hint));
+    };
+    let stopping = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the daemon is stopping", "");
+    let reloaded = reload.ask(&who.by).await.map_err(stopping)?;
+    let Some(first) = reloaded.faults.first() else { return Ok(Json(&*reloaded).into_response()) };
+    let hint = first.hint.clone();
+    let fault = wire::Fault { code: "bad_config".into(), message: reloaded.text.clone(), hint };
+    Ok((StatusCode::UNPROCESSABLE_ENTITY, Json(RefusedReload { fault, reloaded: &reloaded })).into_response())
+}
+
+/// A config that was refused answers with both, so that every reader finds what it looks for.
+#[derive(Serialize)]
+struct RefusedReload<'a> {
+    #[serde(flatten)]
+    fault: wire::Fault,
+    #[serde(flatten)]
+    reloaded: &'a wire::Reloaded,
 }
 
 /// The loop answers.

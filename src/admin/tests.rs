@@ -87,7 +87,7 @@ impl House {
         }
         let stop = CancellationToken::new();
         let serving =
-            tokio::spawn(Admin::new(dispatcher.clone(), mcp).serve(Socket::bind(&path).unwrap(), stop.clone()));
+            tokio::spawn(Admin::new(dispatcher.clone(), mcp, None).serve(Socket::bind(&path).unwrap(), stop.clone()));
         let client = Client::new(path);
         House { dispatcher, servers, client, stop, serving, home, _supervisor: supervisor }
     }

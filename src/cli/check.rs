@@ -3,8 +3,7 @@
 use super::out::{self, Paint, Table, clean, paint};
 use super::{CliError, ConfigArgs, Exit, Global};
 use crate::config::{
-    self, Concurrency, Config, Finding, MAX_CONCURRENT_CEILING, ProcessEnv, Source, Target, UpstreamConfig,
-    show_duration,
+    self, Concurrency, Config, Finding, MAX_CONCURRENT_CEILING, ProcessEnv, Target, UpstreamConfig, show_duration,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -33,13 +32,6 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
             Err(refused(&faults, global))
         }
     }
-}
-
-/// Loads a config for a command that needs it: warnings are told, faults too, and end the command.
-pub(super) fn load(source: &Source, global: &Global) -> Result<Config, CliError> {
-    let (config, warnings) = config::load(source, &ProcessEnv).map_err(|faults| refused(&faults, global))?;
-    tell_warnings(&warnings, global);
-    Ok(config)
 }
 
 /// Tells all faults, and gives the error to end with.

@@ -160,7 +160,7 @@ fn line(event: &Event, color: bool) -> String {
 }
 
 /// The moment in UTC, to the millisecond.
-fn clock(unix_ms: u64) -> String {
+pub(super) fn clock(unix_ms: u64) -> String {
     let (days, rest) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
     // Days since 1970 to a date, by the calendar's 400-year cycle that begins in March.
     let days = days + 719_468;

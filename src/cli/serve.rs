@@ -2,7 +2,9 @@
 
 use super::{CliError, ConfigArgs, Exit, Global, check};
 use crate::app::{App, StartError};
+use crate::config::{Loader, ProcessEnv};
 use crate::telemetry;
+use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(Debug, clap::Args)]
@@ -12,16 +14,30 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
-    let mut config = check::load(&args.config.source(), global)?;
-    if global.admin.is_some() {
-        config.listen.admin = global.admin_socket()?;
-    }
+    let admin = if global.admin.is_some() { Some(global.admin_socket()?) } else { None };
+    let loader = Loader::new(args.config.source(), admin, Arc::new(ProcessEnv));
+    let loaded = loader.load();
+    let (config, warnings) = loaded.config.map_err(|faults| check::refused(&faults, global))?;
+    check::tell_warnings(&warnings, global);
     telemetry::start(global.quiet, global.verbose, global.color_on_stderr());
     let mut end = Ends::new()?;
-    let app = App::start(config).map_err(refused)?;
-    end.next().await;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let app = App::start_from(config, Some((loader, loaded.files))).map_err(refused)?;
+    loop {
+        tokio::select! {
+            biased;
+            () = end.next() => break,
+            _ = hang_up.recv() => if let Some(reload) = &app.reload {
+                reload.nudge("SIGHUP");
+            },
+        }
+    }
     app.shut_down(async { end.next().await }).await;
     Ok(())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, CliError> {
+    signal(kind).map_err(|fault| CliError::failed(format!("cannot listen for signals: {fault}")))
 }
 
 /// The signals that end the daemon: the first drains, the second hurries.
@@ -32,8 +48,6 @@ struct Ends {
 
 impl Ends {
     fn new() -> Result<Self, CliError> {
-        let listen =
-            |kind| signal(kind).map_err(|fault| CliError::failed(format!("cannot listen for signals: {fault}")));
         Ok(Ends { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 

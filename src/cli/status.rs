@@ -1,10 +1,10 @@
 //! `forebay status`: the upstreams and how they stand.
 
 use super::out::{self, Paint, Table};
-use super::{CliError, Exit, Global, daemon};
+use super::{CliError, Exit, Global, daemon, events};
 use forebay_tui::client::{ClientError, escaped, read};
 use forebay_tui::text::{cut, time};
-use forebay_wire::{AuthMode, OutcomeCount, State, Upstream, UpstreamDetail, UpstreamState};
+use forebay_wire::{AuthMode, ConfigState, Finding, OutcomeCount, State, Upstream, UpstreamDetail, UpstreamState};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
@@ -72,6 +72,9 @@ fn page(state: &State, color: bool) -> String {
     if state.draining {
         let _ = writeln!(text, "{}", out::paint("draining: no more calls are taken in", Paint::Warn, color));
     }
+    if let Some(config) = &state.config {
+        text.push_str(&config_line(config, color));
+    }
     let totals = &state.totals;
     let _ = writeln!(
         text,
@@ -105,6 +108,44 @@ fn page(state: &State, color: bool) -> String {
         }
     }
     text
+}
+
+/// Whether the config file is in force, and if not, since when and why.
+fn config_line(config: &ConfigState, color: bool) -> String {
+    let file = out::clean(config.file.as_deref().unwrap_or_default());
+    let since = events::clock(config.since_unix_ms);
+    let mut text = if config.ok {
+        format!("config: {file} ok, in force since {since}")
+    } else {
+        let when = config.refused_unix_ms.map_or(String::new(), |at| format!(" at {}", events::clock(at)));
+        format!("config: {file} {}", out::paint(&format!("refused{when}; that of {since} goes on"), Paint::Bad, color))
+    };
+    if !config.watched {
+        text.push_str(" (not watched: use `forebay reload`)");
+    }
+    text.push('\n');
+    for fault in &config.faults {
+        let _ = writeln!(text, "  {}", out::clean(&told(fault)));
+    }
+    if !config.needs_restart.is_empty() {
+        let keys = config.needs_restart.join(", ");
+        let words = format!("the file has another {keys}: it needs a restart of the daemon");
+        let _ = writeln!(text, "  {}", out::paint(&out::clean(&words), Paint::Warn, color));
+    }
+    text
+}
+
+/// A fault of the config on one line.
+fn told(fault: &Finding) -> String {
+    let place = match (&fault.file, fault.line, fault.column, &fault.variable) {
+        (Some(file), Some(line), Some(column), _) => format!("{file}:{line}:{column}: "),
+        (Some(file), _, _, _) => format!("{file}: "),
+        (None, _, _, Some(variable)) => format!("environment variable {variable}: "),
+        (None, _, _, None) => String::new(),
+    };
+    let key = if fault.key.is_empty() { String::new() } else { format!("`{}` ", fault.key) };
+    let hint = fault.hint.as_ref().map_or(String::new(), |hint| format!(" (hint: {hint})"));
+    format!("{place}{key}{}{hint}", fault.message)
 }
 
 /// One upstream with all of its fault.

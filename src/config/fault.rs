@@ -92,6 +92,13 @@ impl Faults {
         Faults { origin, all }
     }
 
+    /// One alone that is about the whole of a file.
+    pub(crate) fn one(origin: Option<PathBuf>, key: &str, message: &str, hint: &str) -> Self {
+        let place = origin.clone().map_or(Place::Nowhere, Place::WholeFile);
+        let (key, message) = (key.into(), message.into());
+        Faults { origin, all: vec![Finding { place, key, message, hint: Some(hint.into()) }] }
+    }
+
     /// All of them, by place.
     pub fn iter(&self) -> std::slice::Iter<'_, Finding> {
         self.all.iter()

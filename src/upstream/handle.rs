@@ -491,6 +491,23 @@ impl Upstream {
         }
     }
 
+    /// Puts what the config file says of this upstream in force, but for the server itself, which is
+    /// [`Upstream::exchange`]'s. Limits that were changed live stay where the file's own value did not change (rule
+    /// R24). The actor takes it in by [`Upstream::refresh`].
+    pub fn take_over(&self, file: &Arc<UpstreamConfig>) {
+        self.shared.reconfigure(|now| {
+            let before = self.shared.file_limits.swap(Arc::new(file.limits.clone()));
+            let limits = now.limits.rebased(&before, &file.limits);
+            let target = now.target.clone();
+            *now = UpstreamConfig { limits, target, ..UpstreamConfig::clone(file) };
+        });
+    }
+
+    /// Has the actor look at limits and switches again; they hold from the moment this returns.
+    pub async fn refresh(&self) -> Result<(), Unavailable> {
+        self.ask(Refresh).await
+    }
+
     /// Moves a queued call to another lane, or moves its queue expiry by `extend`, at most to its caller's own
     /// deadline or one hour from now (rule R25).
     pub async fn edit(

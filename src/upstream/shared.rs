@@ -351,6 +351,12 @@ impl UpstreamShared {
         self.wake.notify_one();
     }
 
+    /// Has a connection that starts on demand opened.
+    pub(crate) fn wake_connection(&self) {
+        self.wanted.store(true, SeqCst);
+        self.wake.notify_one();
+    }
+
     pub(crate) fn held(&self) -> Hold {
         match self.hold.load(SeqCst) {
             1 => Hold::Finishing,

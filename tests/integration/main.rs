@@ -15,6 +15,7 @@ mod commands;
 mod deadlines;
 mod limits;
 mod overload;
+mod reload;
 mod repository;
 mod restart;
 mod run;

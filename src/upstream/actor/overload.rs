@@ -62,7 +62,9 @@ impl UpstreamActor {
     /// Whether calls may be handed over now.
     pub(super) fn may_run(&self) -> bool {
         let crowded = self.load.crowded.is_some_and(|until| until > self.clock);
-        self.link.can_run(self.clock) && !crowded && self.shared.switch() != Switch::Paused
+        self.link.can_run(self.clock)
+            && !crowded
+            && self.shared.switch() != Switch::Paused
             && self.shared.held() == Hold::Free
     }
 

@@ -78,8 +78,7 @@ impl Daemon {
     /// The same in a folder that may hold what an earlier daemon left; an error tells what it said.
     pub(crate) fn start_in(folder: TempDir, config: &str) -> Result<Daemon, String> {
         let file = folder.path().join("forebay.toml");
-        let listen = format!("[listen]\nmcp = \"127.0.0.1:0\"\nadmin = \"unix:{}\"\n", socket(folder.path()).display());
-        std::fs::write(&file, format!("{listen}\n{config}")).unwrap();
+        std::fs::write(&file, whole(folder.path(), config)).unwrap();
         let log = File::options().create(true).append(true).open(log(folder.path())).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["serve", "--config"]).arg(&file);
@@ -111,6 +110,27 @@ impl Daemon {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its config file.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("forebay.toml")
+    }
+
+    /// Puts another config in the place of its file, as editors do: by a rename.
+    pub(crate) fn rewrite(&self, config: &str) {
+        let new = self.folder.path().join(".forebay.toml.new");
+        std::fs::write(&new, whole(self.folder.path(), config)).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    /// Has it read its config anew, which must be fine.
+    #[track_caller]
+    pub(crate) fn reload(&self, config: &str) -> wire::Reloaded {
+        self.rewrite(config);
+        let response = self.admin("POST", "/v1/reload");
+        assert_eq!(response.status, 200, "{response:?}");
+        serde_json::from_slice(&response.body).unwrap_or_else(|fault| panic!("{fault}: {response:?}"))
     }
 
     pub(crate) fn admin_socket(&self) -> PathBuf {
@@ -225,6 +245,12 @@ impl Drop for Daemon {
 pub(crate) fn signal_pid(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
     kill_process(pid, signal).expect("the process is there");
+}
+
+/// A config with the `[listen]` of its daemon.
+fn whole(folder: &Path, config: &str) -> String {
+    let listen = format!("[listen]\nmcp = \"127.0.0.1:0\"\nadmin = \"unix:{}\"\n", socket(folder).display());
+    format!("{listen}\n{config}")
 }
 
 fn socket(folder: &Path) -> PathBuf {

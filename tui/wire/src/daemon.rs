@@ -1,6 +1,6 @@
 //! The daemon as a whole: the state document, and health.
 
-use crate::Upstream;
+use crate::{ConfigState, Upstream};
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/state`.
@@ -21,6 +21,9 @@ pub struct State {
     pub draining: bool,
     pub totals: Totals,
     pub upstreams: Vec<Upstream>,
+    /// Missing if the daemon is older, or runs without a config.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigState>,
 }
 
 /// How callers prove who they are.

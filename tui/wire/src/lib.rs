@@ -6,6 +6,7 @@
 
 mod call;
 mod caller;
+mod config;
 mod daemon;
 mod detail;
 mod error;
@@ -17,6 +18,7 @@ mod upstream;
 
 pub use call::{Call, CallState, CallsPage, CancelAnswer, Cancelled, Lane};
 pub use caller::{Caller, CallersPage};
+pub use config::{ConfigState, Finding, Reloaded};
 pub use daemon::{AuthMode, Health, OutcomeCount, State, Totals};
 pub use detail::{CallDetail, Share, Split, Stderr, Step, UpstreamDetail, Why};
 pub use error::Fault;
