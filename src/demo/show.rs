@@ -95,7 +95,7 @@ pub enum End {
     Interrupt,
 }
 
-/// What the columns of [`line`] are. All of it fits into 80 columns for an hour's load.
+/// What the columns of [`line()`] are. All of it fits into 80 columns for an hour's load.
 pub const HEAD: &str = "  TIME   FRAGILE      SLOW     FLAKY     CAREFUL       RUNAWAY   FAILED  REFUSED";
 /// What [`HEAD`]'s words mean.
 pub const LEGEND: &str = "servers: calls running+waiting; callers: calls ok/made";
