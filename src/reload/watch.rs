@@ -179,9 +179,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    #[track_caller]
-    fn noticed(watch: &mut Watch) -> impl Future<Output = ()> + '_ {
-        async { timeout(PATIENCE, watch.changed()).await.expect("the change is noticed") }
+    async fn noticed(watch: &mut Watch) {
+        timeout(PATIENCE, watch.changed()).await.expect("the change is noticed");
     }
 
     #[tokio::test]
