@@ -99,11 +99,6 @@ impl Client {
         self.call_bytes_with(id, tool, arguments, &meta)
     }
 
-    /// The same of a legacy client that asks for progress; its server then sees the call's number as token.
-    pub(crate) fn call_bytes_with_token(&self, id: &str, tool: &str, arguments: &str) -> Vec<u8> {
-        self.call_bytes_with(id, tool, arguments, r#","_meta":{"progressToken":"mine"}"#)
-    }
-
     fn call_bytes_with(&self, id: &str, tool: &str, arguments: &str, meta: &str) -> Vec<u8> {
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments}{meta}}}"#);
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
