@@ -108,7 +108,8 @@ fn check(admin: &Admin, selector: &wire::Selector) -> Result<(), Refusal> {
     }
 }
 
-/// Live calls that the selector takes. One shard of the table at a time is held, for as long as looking takes.
+/// Live calls that the selector takes, those that wait first: ending one that runs may free its slot, and nothing
+/// that is about to be cancelled may start in it. One shard of the table at a time is held, for as long as looking takes.
 async fn select(dispatcher: &Dispatcher, selector: &wire::Selector) -> Vec<Arc<Call>> {
     let now = Instant::now();
     let older_than = selector.older_than_ms.map(Duration::from_millis);
@@ -130,7 +131,8 @@ async fn select(dispatcher: &Dispatcher, selector: &wire::Selector) -> Vec<Arc<C
         dispatcher.live_in_shard(shard, takes, &mut found);
         tokio::task::yield_now().await;
     }
-    found.sort_unstable_by_key(|call| call.id);
+    // Cached, since states move on meanwhile.
+    found.sort_by_cached_key(|call| (call.ticket.state() == Stage::Running, call.id));
     found
 }
 

@@ -24,7 +24,9 @@ async fn a_selector_ends_what_it_takes_once_and_a_dry_run_ends_nothing() {
 
     let dry = cancel(r#"{"caller": "ann", "upstream": "db", "dry_run": true}"#).await;
     assert_eq!((dry.dry_run, dry.matched, dry.cancelled_queued, dry.cancelled_running), (true, 6, 4, 2));
-    assert_eq!(dry.ids.len(), 6);
+    // Those that wait first, so that none of them starts in a slot that the cancel itself freed.
+    let in_turn: Vec<_> = anns[2..].iter().chain(&anns[..2]).map(|call| call.id.to_string()).collect();
+    assert_eq!(dry.ids, in_turn);
     assert!(anns.iter().all(|call| call.ticket.ending().is_none()));
 
     let did = cancel(r#"{"caller": "ann", "upstream": "db", "state": "queued"}"#).await;
