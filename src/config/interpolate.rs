@@ -14,7 +14,7 @@ pub(super) struct Filled {
 /// What is wrong with a string value: a fragment, and a hint.
 pub(super) type Wrong = (String, String);
 
-/// Fills in `${VAR}`, `${VAR:-default}`, `${env:VAR}` and `${file:PATH}`; `$${` stands for `${`.
+/// Fills in `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${file:PATH}` and `${cred:NAME}`; `$${` stands for `${`.
 pub(super) fn fill(text: &str, base: &Path, env: &dyn Env) -> Result<Filled, Wrong> {
     let mut filled = String::with_capacity(text.len());
     let mut secret = false;
@@ -43,6 +43,9 @@ fn one(inside: &str, base: &Path, env: &dyn Env) -> Result<String, Wrong> {
     if let Some(path) = inside.strip_prefix("file:") {
         return read(path, base, env);
     }
+    if let Some(name) = inside.strip_prefix("cred:") {
+        return credential(name, env);
+    }
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
@@ -50,7 +53,7 @@ fn one(inside: &str, base: &Path, env: &dyn Env) -> Result<String, Wrong> {
     let name = name.strip_prefix("env:").unwrap_or(name);
     if let Some((form, _)) = name.split_once(':') {
         let form: String = form.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
-        let hint = "use ${VAR}, ${VAR:-default}, ${env:VAR} or ${file:PATH}, or $${ for a plain ${";
+        let hint = "use ${VAR}, ${VAR:-default}, ${env:VAR}, ${file:PATH} or ${cred:NAME}, or $${ for a plain ${";
         return Err((format!("has ${{{form}:...}}, which forebay cannot fill in"), hint.into()));
     }
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -58,6 +61,10 @@ fn one(inside: &str, base: &Path, env: &dyn Env) -> Result<String, Wrong> {
     {
         let hint = "a variable has letters, digits and _ in its name; write $${ for a plain ${";
         return Err(("has `${...}` around something that is no variable's name".into(), hint.into()));
+    }
+    if name == "workspaceFolder" {
+        let hint = "it is an editor's, and a daemon has no workspace: write the path, or leave the server out";
+        return Err(("has ${workspaceFolder}, which forebay cannot fill in".into(), hint.into()));
     }
     match (env.var(name).filter(|value| default.is_none() || !value.is_empty()), default) {
         (Some(value), _) => Ok(value),
@@ -67,6 +74,26 @@ fn one(inside: &str, base: &Path, env: &dyn Env) -> Result<String, Wrong> {
             format!("set it for forebay, or give a default: ${{{name}:-...}}"),
         )),
     }
+}
+
+/// A credential that systemd keeps for this service.
+fn credential(name: &str, env: &dyn Env) -> Result<String, Wrong> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(fine) {
+        return Err(("has ${cred:} without the name of a credential".into(), "write ${cred:mysql}".into()));
+    }
+    let Some(directory) = env.var("CREDENTIALS_DIRECTORY").filter(|directory| directory.starts_with('/')) else {
+        let message = format!("needs the credential {name}, but forebay runs without systemd's credentials");
+        let hint = format!("add LoadCredential={name}:/path/to/it to the unit, or use ${{file:PATH}}");
+        return Err((message, hint));
+    };
+    let hint = || format!("add LoadCredential={name}:/path/to/it to the unit, with a text of at most 16 MiB");
+    let bytes = env
+        .read(&Path::new(&directory).join(name))
+        .map_err(|error| (format!("needs the credential {name}: {error}"), hint()))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| (format!("needs the credential {name}, which is not UTF-8"), hint()))?;
+    Ok(without_line_end(&text).to_owned())
 }
 
 fn read(path: &str, base: &Path, env: &dyn Env) -> Result<String, Wrong> {
@@ -81,9 +108,13 @@ fn read(path: &str, base: &Path, env: &dyn Env) -> Result<String, Wrong> {
     }
     let bytes = env.read(&full).map_err(|error| (format!("needs the file {shown}: {error}"), hint()))?;
     let text = String::from_utf8(bytes).map_err(|_| (format!("needs the file {shown}, which is not UTF-8"), hint()))?;
-    // Editors end a file with a newline that is no part of the secret.
-    let text = text.strip_suffix('\n').unwrap_or(&text);
-    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+    Ok(without_line_end(&text).to_owned())
+}
+
+/// Editors end a file with a newline that is no part of the secret.
+fn without_line_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -97,6 +128,8 @@ mod tests {
             .with("EMPTY", "")
             .with("NESTED", "${TOKEN}")
             .with("HOME", "/home/u")
+            .with("CREDENTIALS_DIRECTORY", "/run/credentials/fb")
+            .with_file("/run/credentials/fb/db.pw", "from-systemd\n")
             .with_file("/etc/fb/key", "from-file\n")
             .with_file("/home/u/k", "crlf\r\n");
         fill(text, Path::new("/etc/fb"), &env).map(|filled| filled.text).map_err(|(what, _)| what)
@@ -118,6 +151,7 @@ mod tests {
             ("${file:key}", "from-file"),
             ("${file:/etc/fb/key}", "from-file"),
             ("${file:~/k}", "crlf"),
+            ("${cred:db.pw}", "from-systemd"),
         ] {
             assert_eq!(filled(text).as_deref(), Ok(expected), "{text}");
         }
@@ -133,11 +167,21 @@ mod tests {
             ("${1A}", "no variable's name"),
             ("${file:gone}", "/etc/fb/gone"),
             ("${file:}", "without a path"),
+            ("${cred:gone}", "credential gone"),
+            ("${cred:}", "without the name"),
+            ("${cred:../x}", "without the name"),
             ("${input:key}", "${input:...}"),
+            ("${workspaceFolder}/x", "${workspaceFolder}"),
         ] {
             let error = filled(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_credential_without_systemd_is_told_with_what_to_do() {
+        let (what, hint) = fill("${cred:db}", Path::new("/"), &Fake::default()).unwrap_err();
+        assert!(what.contains("credential db") && hint.contains("LoadCredential=db:"), "{what} {hint}");
     }
 
     #[test]
