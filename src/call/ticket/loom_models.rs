@@ -139,3 +139,68 @@ fn r01_a_ticket_dropped_by_all_still_counts_once() {
         assert_eq!((counts.unaccounted(), counts.finished(), counts.running), (0, 1, 0));
     });
 }
+
+/// As the search for a call's upstream does it: found, the call is passed on and begins its way there.
+fn pass_on(ticket: &Ticket, to: &Arc<Ledger>) -> (bool, bool, bool) {
+    let moved = ticket.move_to(to, || ());
+    let (ran, answered) = if moved { work(ticket) } else { (false, false) };
+    (moved, ran, answered)
+}
+
+#[test]
+fn r06_a_call_that_moves_while_it_is_cancelled_is_counted_once_and_in_one_ledger() {
+    model(|| {
+        let (front, upstream) = (Arc::new(Ledger::default()), Arc::new(Ledger::default()));
+        let ticket = Arc::new(Ticket::new(front.clone(), Arc::default()));
+        let canceller = thread::spawn({
+            let ticket = ticket.clone();
+            move || cancel(&ticket)
+        });
+        let (moved, ran, answered) = pass_on(&ticket, &upstream);
+        let cancelled = canceller.join().unwrap();
+        assert!(cancelled != answered, "ended by one of the two");
+        assert!(moved || !ran);
+        let (before, after) = (front.read(), upstream.read());
+        assert_eq!((before.unaccounted(), after.unaccounted()), (0, 0));
+        assert_eq!((before.finished(), after.finished()), (u64::from(!moved), u64::from(moved)));
+        assert_eq!((before.submitted, after.submitted + after.queued + after.running), (0, 0));
+    });
+}
+
+#[test]
+fn r06_a_worker_that_meets_a_moving_call_moves_it_in_the_ledger_where_it_counts() {
+    model(|| {
+        let (front, upstream) = (Arc::new(Ledger::default()), Arc::new(Ledger::default()));
+        let ticket = Arc::new(Ticket::new(front.clone(), Arc::default()));
+        let worker = thread::spawn({
+            let ticket = ticket.clone();
+            move || work(&ticket)
+        });
+        // Only a submitted call can move; once it is queued or runs, it stays where it is counted.
+        let moved = ticket.move_to(&upstream, || ());
+        let (ran, answered) = worker.join().unwrap();
+        assert!(ran && answered);
+        let (before, after) = (front.read(), upstream.read());
+        assert_eq!((before.unaccounted(), after.unaccounted()), (0, 0));
+        assert_eq!((before.finished(), after.finished()), (u64::from(!moved), u64::from(moved)));
+    });
+}
+
+#[test]
+fn r06_a_request_that_is_dropped_while_its_call_moves_leaves_both_ledgers_even() {
+    model(|| {
+        let (front, upstream) = (Arc::new(Ledger::default()), Arc::new(Ledger::default()));
+        let ticket = Arc::new(Ticket::new(front.clone(), Arc::default()));
+        let search = thread::spawn({
+            let (ticket, upstream) = (ticket.clone(), upstream.clone());
+            move || ticket.move_to(&upstream, || ())
+        });
+        // The client is gone and with it the request; nobody else holds the call.
+        drop(ticket);
+        let moved = search.join().unwrap();
+        let (before, after) = (front.read(), upstream.read());
+        assert_eq!((before.unaccounted(), after.unaccounted()), (0, 0));
+        assert!(moved, "nobody had ended it");
+        assert_eq!((before.finished(), after.finished()), (0, 1));
+    });
+}
