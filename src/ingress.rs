@@ -39,10 +39,11 @@ use crate::dispatcher::route::Routes;
 use inflight::Inflight;
 use limiter::{Crowd, Limiter};
 use listen::Inlet;
+use pipeline::Patience;
 use session::Sessions;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Bounds {
     /// How long an answer may wait for its client to read on; then the socket is closed (rule R16).
     pub write_stall: Duration,
+    /// How long a client that is not being served may be silent.
+    pub patience: Patience,
     /// Open sockets of one address at most; further ones are closed at once.
     pub per_address: u32,
     /// Loopback is free of that bound: all local clients have the one address.
@@ -64,6 +67,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Bounds {
             write_stall: Duration::from_secs(30),
+            patience: Patience { idle: Duration::from_secs(120), head: Duration::from_secs(10) },
             per_address: 1024,
             loopback_is_free: true,
             asks: Rate { per_second: 200.0, burst: 2000 },

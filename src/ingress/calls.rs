@@ -123,31 +123,33 @@ pub(crate) async fn run(ingress: &Arc<Ingress>, socket: &Arc<Socket>, intent: In
         }
         place => {
             let call = dispatcher.accept(Arrival { caller, request, arrived, timeout, home, form, notices });
-            let search: Option<Search<'_>> = match (place, name) {
-                (None, Some((kind, name))) => Some(Box::pin(search(ingress, &call, kind, name, lane))),
+            let quest = match (place, name) {
+                (None, Some((kind, name))) => Some(Quest { kind, name, lane }),
                 (place, _) => {
                     turn_away(&call, place);
                     None
                 }
             };
-            wait(ingress, socket, &call, client, Net::of(&call, None), search).await
+            wait(ingress, socket, &call, client, Net::of(&call, None), quest.as_ref()).await
         }
     }
+}
+
+/// What a call's upstream is looked for by.
+#[derive(Clone)]
+struct Quest {
+    kind: ListKind,
+    name: String,
+    lane: Option<Lane>,
 }
 
 /// The search for a call's upstream. When it is over, the call is on its way there or has ended.
 type Search<'a> = Pin<Box<dyn Future<Output = Option<Arc<Upstream>>> + Send + 'a>>;
 
-async fn search(
-    ingress: &Ingress,
-    call: &Arc<Call>,
-    kind: ListKind,
-    name: String,
-    lane: Option<Lane>,
-) -> Option<Arc<Upstream>> {
-    match ingress.routes.find(&ingress.dispatcher, &call.caller, kind, &name).await {
+async fn search(ingress: &Ingress, call: &Arc<Call>, quest: &Quest) -> Option<Arc<Upstream>> {
+    match ingress.routes.find(&ingress.dispatcher, &call.caller, quest.kind, &quest.name).await {
         Place::Found { upstream, name: target } => {
-            ingress.dispatcher.route(call, &upstream, target, lane);
+            ingress.dispatcher.route(call, &upstream, target, quest.lane);
             Some(upstream)
         }
         place => {
@@ -172,9 +174,10 @@ async fn wait(
     call: &Arc<Call>,
     client: Client<'_>,
     mut limits: Net,
-    mut search: Option<Search<'_>>,
+    quest: Option<&Quest>,
 ) -> Waited {
-    let mut abandoned = Abandoned { ingress, call, client: Some(client) };
+    let mut abandoned = Abandoned { ingress, call, client: Some(client), quest };
+    let mut search: Option<Search<'_>> = quest.map(|quest| -> Search<'_> { Box::pin(search(ingress, call, quest)) });
     let client = abandoned.client.as_ref();
     if let Some(Client::Legacy { owner, .. }) = client {
         ingress.inflight.add(*owner, call);
@@ -301,16 +304,18 @@ impl Net {
 
 /// Acts when the request is dropped before its call has ended: its client has closed the connection.
 struct Abandoned<'a> {
-    ingress: &'a Ingress,
+    ingress: &'a Arc<Ingress>,
     call: &'a Arc<Call>,
     /// None once somebody else answers for the call.
     client: Option<Client<'a>>,
+    /// What its upstream is looked for by, if that was not known at once.
+    quest: Option<&'a Quest>,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         if let Some(client) = &self.client {
-            abandon(self.ingress, self.call, client);
+            leave(self.ingress, self.call, client, self.quest);
         }
     }
 }
@@ -323,19 +328,22 @@ pub(crate) fn over(ingress: &Ingress, call: &Arc<Call>, client: &Client<'_>) {
 }
 
 /// The client has closed the connection before its call has ended.
-pub(crate) fn abandon(ingress: &Ingress, call: &Arc<Call>, client: &Client<'_>) {
+pub(crate) fn abandon(ingress: &Arc<Ingress>, call: &Arc<Call>, client: &Client<'_>) {
+    leave(ingress, call, client, None);
+}
+
+fn leave(ingress: &Arc<Ingress>, call: &Arc<Call>, client: &Client<'_>, quest: Option<&Quest>) {
     over(ingress, call, client);
-    // With the request goes the search for the upstream: the call cannot go on, whatever the setting says.
-    let nowhere = call.upstream().is_empty();
     match client {
-        Client::Legacy { .. } if nowhere => {
-            ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
-        }
         Client::Closes => {
             ingress.dispatcher.cancel_call(call, CancelledBy::Caller);
         }
         Client::Legacy { .. } => match ingress.dispatcher.config.load().global.legacy_disconnect {
-            LegacyDisconnect::Keep => {}
+            LegacyDisconnect::Keep => {
+                if let Some(quest) = quest.filter(|_| call.upstream().is_empty()) {
+                    go_on(ingress, call, quest);
+                }
+            }
             LegacyDisconnect::Cancel => {
                 ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
             }
@@ -353,4 +361,15 @@ pub(crate) fn abandon(ingress: &Ingress, call: &Arc<Call>, client: &Client<'_>) 
             }
         },
     }
+}
+
+/// Looks on for the upstream of a call that is kept: with its request the search has gone. There are no more of
+/// these than calls, and each lasts no longer than a list is waited for.
+fn go_on(ingress: &Arc<Ingress>, call: &Arc<Call>, quest: &Quest) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        ingress.dispatcher.cancel_call(call, CancelledBy::Disconnect);
+        return;
+    };
+    let (ingress, call, quest) = (ingress.clone(), call.clone(), quest.clone());
+    runtime.spawn(async move { search(&ingress, &call, &quest).await });
 }

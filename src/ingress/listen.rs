@@ -9,7 +9,7 @@ use super::service::{self, Socket};
 use super::stall::Stall;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,8 +24,6 @@ use tokio::sync::mpsc;
 const MOST_SOCKETS: usize = 16_384;
 /// File descriptors kept free for children, upstream connections and the admin API.
 const RESERVED_FDS: usize = 256;
-/// How long a request's head may take to arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const MOST_HEADERS: usize = 100;
 const MOST_HEAD_BYTES: usize = 40 << 10;
 /// The pause after a failed accept (no file descriptors left, say).
@@ -138,14 +136,13 @@ pub async fn serve_socket(ingress: Arc<Ingress>, home: usize, socket: TcpStream)
     let pipe = Arc::new(Pipe::default());
     let about = Arc::new(Socket { home, peer: peer.ip(), local, pipe: pipe.clone() });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_headers(MOST_HEADERS)
-        .max_header_size(MOST_HEAD_BYTES);
+    // How long a head may take is [`Piped`]'s to say: the server's own limit counts the time between requests too.
+    http.header_read_timeout(None).max_headers(MOST_HEADERS).max_header_size(MOST_HEAD_BYTES);
     let closing = ingress.closing.clone();
     let socket = Stall::new(socket, ingress.bounds.write_stall);
+    let patience = ingress.bounds.patience;
     let service = service_fn(move |request| service::serve(ingress.clone(), about.clone(), request));
-    let mut connection = pin!(http.serve_connection(TokioIo::new(Piped::new(socket, pipe)), service));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(Piped::new(socket, pipe, patience)), service));
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Some(ended),

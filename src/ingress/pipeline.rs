@@ -7,13 +7,19 @@
 //!
 //! Where a request ends is told from a head that came in one piece with one `Content-Length`. With
 //! anything else nothing is held back, which is no more than missing an early look.
+//!
+//! Since this knows whether a request is being served, it is also where a silent client is given up: between
+//! requests and inside a head, never while an answer is being made, however long that takes (C06).
 
 use parking_lot::Mutex;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Bytes held back at most; when it is full, nothing more is read from the socket until the answer is out.
 const MOST_HELD: usize = 64 << 10;
@@ -32,6 +38,30 @@ struct Inner {
     watcher: Option<Waker>,
     /// The HTTP server, told when `held` may be read.
     reader: Option<Waker>,
+    phase: Phase,
+    /// Counts the phases, so that a timer knows whether it is still about this one.
+    turn: u64,
+}
+
+/// What the client is waited for to do.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    /// To send another request.
+    #[default]
+    Idle,
+    /// To finish a head.
+    Head,
+    /// Nothing: it waits for us.
+    Serving,
+}
+
+/// How long a client is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Between two requests.
+    pub idle: Duration,
+    /// From the first byte of a head to its last.
+    pub head: Duration,
 }
 
 /// Where in a request the server's next bytes stand.
@@ -47,9 +77,19 @@ enum Reading {
 }
 
 impl Pipe {
-    /// A request is being served. It is answered when the guard goes.
+    /// A request is being served. It is answered when the guard goes, so an answer that is made bit by bit takes
+    /// the guard along.
     pub(crate) fn serving(self: &Arc<Self>) -> Serving {
+        self.0.lock().turn_to(Phase::Serving);
         Serving(self.clone())
+    }
+
+    /// An answer on its way out is no silence of the client's.
+    fn wrote(&self, written: &Poll<io::Result<usize>>) {
+        let mut inner = self.0.lock();
+        if inner.phase == Phase::Idle && matches!(written, Poll::Ready(Ok(_))) {
+            inner.turn += 1;
+        }
     }
 
     /// Shows `look` what has come since it last looked. It returns how many bytes it has done with.
@@ -72,6 +112,7 @@ pub(crate) struct Serving(Arc<Pipe>);
 impl Drop for Serving {
     fn drop(&mut self) {
         let mut inner = self.0.0.lock();
+        inner.turn_to(Phase::Idle);
         inner.reading = Reading::Head;
         inner.looked = 0;
         inner.watcher = None;
@@ -85,6 +126,11 @@ impl Drop for Serving {
 }
 
 impl Inner {
+    fn turn_to(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.turn += 1;
+    }
+
     /// How many of these bytes, the next from the socket, belong to the request in hand.
     fn belonging(&mut self, bytes: &[u8]) -> usize {
         if let Reading::Head = self.reading {
@@ -141,17 +187,41 @@ fn head(bytes: &[u8]) -> Option<(usize, u64)> {
 pub(crate) struct Piped<S> {
     socket: S,
     pipe: Arc<Pipe>,
+    patience: Patience,
+    /// Made at the first wait, and used again.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The turn that the timer is about.
+    armed: Option<u64>,
 }
 
 impl<S> Piped<S> {
-    pub(crate) fn new(socket: S, pipe: Arc<Pipe>) -> Self {
-        Piped { socket, pipe }
+    pub(crate) fn new(socket: S, pipe: Arc<Pipe>, patience: Patience) -> Self {
+        Piped { socket, pipe, patience, timer: None, armed: None }
+    }
+
+    /// Ready when a client that is waited for has been silent too long.
+    fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (phase, turn) = {
+            let inner = self.pipe.0.lock();
+            (inner.phase, inner.turn)
+        };
+        let wait = match phase {
+            Phase::Idle => self.patience.idle,
+            Phase::Head => self.patience.head,
+            Phase::Serving => return Poll::Pending,
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now())));
+        if self.armed != Some(turn) {
+            self.armed = Some(turn);
+            timer.as_mut().reset(Instant::now() + wait);
+        }
+        timer.as_mut().poll(context)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Piped { socket, pipe } = self.get_mut();
+impl<S: AsyncRead + Unpin> Piped<S> {
+    fn poll_bytes(&mut self, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Piped { socket, pipe, .. } = self;
         let mut inner = pipe.0.lock();
         if let Reading::Body(0) = inner.reading {
             return poll_holding(socket, &mut inner, context, buf);
@@ -160,6 +230,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
             let most = inner.held.len().min(buf.remaining());
             let held = std::mem::take(&mut inner.held);
             let here = inner.belonging(&held[..most]);
+            if inner.phase == Phase::Idle && here > 0 {
+                inner.turn_to(Phase::Head);
+            }
             buf.put_slice(&held[..here]);
             inner.held = held;
             inner.held.drain(..here);
@@ -170,6 +243,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
         }
         let before = buf.filled().len();
         ready!(Pin::new(socket).poll_read(context, buf))?;
+        if inner.phase == Phase::Idle && buf.filled().len() > before {
+            inner.turn_to(Phase::Head);
+        }
         let here = inner.belonging(&buf.filled()[before..]);
         if before + here < buf.filled().len() {
             let rest = buf.filled()[before + here..].to_vec();
@@ -178,6 +254,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
             buf.set_filled(before + here);
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Piped<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let piped = self.get_mut();
+        match piped.poll_bytes(context, buf) {
+            Poll::Ready(read) => Poll::Ready(read),
+            // The end of the connection, as if the client had made it.
+            Poll::Pending => piped.poll_patience(context).map(Ok),
+        }
     }
 }
 
@@ -209,7 +296,9 @@ fn poll_holding<S: AsyncRead + Unpin>(
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Piped<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
+        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.pipe.wrote(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -217,7 +306,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Piped<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(context, slices);
+        self.pipe.wrote(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -238,6 +329,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    const PATIENCE: Patience = Patience { idle: Duration::from_secs(120), head: Duration::from_secs(10) };
     const CALL: &[u8] = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody";
     const NEXT: &[u8] = b"POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi";
 
@@ -252,7 +344,7 @@ mod tests {
     async fn what_comes_in_the_same_packet_is_held_and_shown() {
         let (mut client, server) = tokio::io::duplex(65536);
         let pipe = Arc::new(Pipe::default());
-        let mut piped = Piped::new(server, pipe.clone());
+        let mut piped = Piped::new(server, pipe.clone(), PATIENCE);
         client.write_all(&[CALL, NEXT].concat()).await.unwrap();
         assert_eq!(read(&mut piped).await, CALL);
         let serving = pipe.serving();
@@ -280,7 +372,7 @@ mod tests {
     async fn what_comes_later_wakes_the_watcher_and_the_end_is_seen() {
         let (mut client, server) = tokio::io::duplex(65536);
         let pipe = Arc::new(Pipe::default());
-        let mut piped = Piped::new(server, pipe.clone());
+        let mut piped = Piped::new(server, pipe.clone(), PATIENCE);
         client.write_all(CALL).await.unwrap();
         assert_eq!(read(&mut piped).await, CALL);
         let serving = pipe.serving();
@@ -310,6 +402,32 @@ mod tests {
         drop(pipe.serving());
         drop(client);
         assert_eq!(read(&mut piped).await, b"");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c06_a_client_is_given_up_between_requests_and_inside_a_head_and_never_while_it_is_served() {
+        let (mut client, server) = tokio::io::duplex(65536);
+        let pipe = Arc::new(Pipe::default());
+        let mut piped = Piped::new(server, pipe.clone(), PATIENCE);
+        client.write_all(CALL).await.unwrap();
+        assert_eq!(read(&mut piped).await, CALL);
+        let serving = pipe.serving();
+        let hour = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(hour, read(&mut piped)).await.is_err(), "served for an hour");
+        drop(serving);
+        let began = Instant::now();
+        let (end, written) = tokio::join!(read(&mut piped), async {
+            tokio::time::sleep(PATIENCE.idle - Duration::from_secs(1)).await;
+            client.write_all(b"POST /").await
+        });
+        assert_eq!((end, written.is_ok()), (b"POST /".to_vec(), true));
+        // A byte now and then does not help.
+        let (end, ()) = tokio::join!(read(&mut piped), async {
+            tokio::time::sleep(PATIENCE.head / 2).await;
+            client.write_all(b"m").await.unwrap();
+        });
+        assert_eq!((end, read(&mut piped).await), (b"m".to_vec(), Vec::new()));
+        assert_eq!(began.elapsed(), PATIENCE.idle - Duration::from_secs(1) + PATIENCE.head);
     }
 
     #[test]
