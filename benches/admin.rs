@@ -199,6 +199,7 @@ impl House {
         let config = Config {
             listen: Listen {
                 mcp,
+                mcp_unix: None,
                 admin: path.clone(),
                 hosts: Vec::new(),
                 origins: Vec::new(),

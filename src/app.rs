@@ -53,6 +53,8 @@ pub struct App {
     pub reload: Option<Reload>,
     ingress: Arc<Ingress>,
     stop_admin: CancellationToken,
+    /// Its file goes with it.
+    _mcp_unix: Option<admin::Socket>,
     /// The root actor ends with its last handle, and with it every upstream's actor.
     _house: Arc<House>,
     threads: Vec<Thread>,
@@ -92,10 +94,12 @@ impl App {
     pub fn start_from(config: Config, origin: Option<(Loader, Vec<PathBuf>)>) -> Result<App, StartError> {
         let randomness = || getrandom::u32().map_err(StartError::Randomness);
         let (mark, seed) = (randomness()?, u64::from(randomness()?));
-        let listen_error = |source| StartError::Listen { address: config.listen.mcp, source };
+        let address = config.listen.mcp;
+        let listen_error = |source| StartError::Listen { address, source };
         let listener = ingress::bind(config.listen.mcp).map_err(listen_error)?;
         let mcp = listener.local_addr().map_err(listen_error)?;
         let socket = admin::Socket::bind(&config.listen.admin)?;
+        let mcp_unix = config.listen.mcp_unix.as_deref().map(admin::Socket::bind_open).transpose()?;
 
         let workers = config.listen.threads.max(1);
         let mut threads =
@@ -120,6 +124,11 @@ impl App {
                 tracing::error!(%fault, "the listener ended");
             }
         });
+        if let Some(socket) = &mcp_unix {
+            let _on_the_first_thread = homes[0].enter();
+            let listener = socket.listener().map_err(listen_error)?;
+            homes[0].spawn(ingress::listen_unix(front.clone(), 0, listener));
+        }
         let stop_admin = CancellationToken::new();
         let reload = origin.map(|(loader, files)| reload::start(house.clone(), loader, files, &control.handle));
         control.handle.spawn(Admin::new(dispatcher.clone(), mcp, reload.clone()).serve(socket, stop_admin.clone()));
@@ -128,7 +137,17 @@ impl App {
         tracing::info!(%mcp, admin = %admin.display(), upstreams, "forebay is ready");
         let words = format!("forebay {} serves {upstreams} upstreams", env!("CARGO_PKG_VERSION"));
         dispatcher.events().tell(Draft::new(Level::Info, "daemon.started", words));
-        Ok(App { dispatcher, mcp, admin, reload, ingress: front, stop_admin, _house: house, threads })
+        Ok(App {
+            dispatcher,
+            mcp,
+            admin,
+            reload,
+            ingress: front,
+            stop_admin,
+            _mcp_unix: mcp_unix,
+            _house: house,
+            threads,
+        })
     }
 
     /// Ends the daemon in order: no new calls, run dry until the drain timeout or `hurry`, answer the rest,

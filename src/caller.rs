@@ -3,6 +3,7 @@
 mod figures;
 pub mod key;
 pub mod registry;
+pub mod token;
 
 pub use figures::{CallerCounts, CallerFigures};
 

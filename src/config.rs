@@ -67,6 +67,8 @@ pub struct Config {
 pub struct Listen {
     /// Where MCP and REST are served. Port 0 takes any free one.
     pub mcp: SocketAddr,
+    /// A unix socket on which the same is served; who calls there is known by its user id.
+    pub mcp_unix: Option<PathBuf>,
     /// The admin API's unix socket.
     pub admin: PathBuf,
     /// Host names allowed beside the listener's own address (`Host` header, without port).
@@ -79,12 +81,29 @@ pub struct Listen {
     pub max_body: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth {
     /// Everybody on loopback is `anonymous` (rule R33).
     None,
     /// Bearer keys (rule R34).
     Keys,
+    /// Signed tokens of configured issuers.
+    Jwt(Arc<JwtConfig>),
+}
+
+/// How tokens are checked, and what is said of this daemon as the resource that they are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtConfig {
+    /// The URI by which callers reach this daemon; tokens must be made out to it.
+    pub audience: String,
+    /// Issuers, each with the URL of its public keys.
+    pub issuers: BTreeMap<String, http::Uri>,
+    /// The algorithms that are taken; never a symmetric one.
+    pub algorithms: Vec<jsonwebtoken::Algorithm>,
+    /// How far clocks may differ.
+    pub leeway: Duration,
+    /// Scopes that every token must have.
+    pub scopes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -307,8 +326,16 @@ pub struct ToolConfig {
 pub struct CallerConfig {
     /// SHA-256 of the secret part of each live key (at most two).
     pub keys: Vec<[u8; 32]>,
+    /// User ids that are this caller on the unix socket.
+    pub uids: Vec<u32>,
+    /// The subjects of tokens that are this caller.
+    pub subjects: Vec<String>,
+    /// The issuer of these tokens; none means the only one.
+    pub issuer: Option<String>,
     pub weight: u32,
     pub max_priority: Lane,
+    /// How long a call may take at most, waiting included; every call of the caller has this deadline.
+    pub max_deadline: Option<Duration>,
     pub max_concurrent: Option<u32>,
     pub max_queued: Option<u32>,
     pub rate: Option<Rate>,
@@ -326,8 +353,12 @@ impl Default for CallerConfig {
     fn default() -> Self {
         CallerConfig {
             keys: Vec::new(),
+            uids: Vec::new(),
+            subjects: Vec::new(),
+            issuer: None,
             weight: 1,
             max_priority: Lane::High,
+            max_deadline: None,
             max_concurrent: None,
             max_queued: None,
             rate: None,

@@ -159,7 +159,7 @@ impl Dispatcher {
             lane,
             tool,
             arrived,
-            deadline: deadline(arrived, timeout),
+            deadline: deadline(arrived, timeout, &caller),
             home,
             form,
             notices,
@@ -190,7 +190,7 @@ impl Dispatcher {
             lane: Lane::Normal.max(caller.config.load().max_priority),
             tool: None,
             arrived,
-            deadline: deadline(arrived, timeout),
+            deadline: deadline(arrived, timeout, &caller),
             home,
             form,
             notices,
@@ -481,8 +481,10 @@ fn refuse_draining(call: &Call) {
     call.refuse(refusal, Instant::now());
 }
 
-fn deadline(arrived: Instant, timeout: Option<Duration>) -> Option<Instant> {
-    arrived.checked_add(timeout?.min(LONGEST_TIMEOUT))
+/// The caller's own deadline, and never beyond its right.
+fn deadline(arrived: Instant, timeout: Option<Duration>, caller: &Caller) -> Option<Instant> {
+    let most = caller.config.load().max_deadline;
+    arrived.checked_add(timeout.into_iter().chain(most).min()?.min(LONGEST_TIMEOUT))
 }
 
 /// The weight and the lane of a call.

@@ -126,6 +126,7 @@ impl House {
         let bound = &self.listen;
         let keys = [
             ("listen.mcp", bound.mcp != next.mcp),
+            ("listen.mcp_unix", bound.mcp_unix != next.mcp_unix),
             ("listen.admin", bound.admin != next.admin),
             ("listen.threads", bound.threads != next.threads),
         ];

@@ -22,6 +22,7 @@ pub(crate) mod lists;
 pub(crate) mod mcp;
 pub(crate) mod payload;
 pub(crate) mod pipeline;
+mod resource;
 pub(crate) mod rest;
 pub(crate) mod service;
 pub(crate) mod session;
@@ -30,7 +31,7 @@ pub(crate) mod stdio;
 mod stream;
 pub(crate) mod who;
 
-pub use listen::{bind, listen, serve, serve_socket};
+pub use listen::{bind, listen, listen_unix, serve, serve_socket};
 
 use crate::caller::Caller;
 use crate::config::Rate;
@@ -42,8 +43,8 @@ use listen::Inlet;
 use pipeline::Patience;
 use session::Sessions;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

@@ -107,6 +107,7 @@ fn config(upstream: Arc<UpstreamConfig>) -> Config {
     Config {
         listen: Listen {
             mcp: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            mcp_unix: None,
             admin: "/nonexistent".into(),
             hosts: Vec::new(),
             origins: Vec::new(),

@@ -35,9 +35,10 @@ pub fn state(dispatcher: &Dispatcher, mcp: SocketAddr, now: Instant) -> wire::St
 
 /// How callers prove who they are.
 pub fn auth(dispatcher: &Dispatcher) -> wire::AuthMode {
-    match dispatcher.config.load().auth {
+    match &dispatcher.config.load().auth {
         Auth::None => wire::AuthMode::None,
         Auth::Keys => wire::AuthMode::Keys,
+        Auth::Jwt(_) => wire::AuthMode::Jwt,
     }
 }
 

@@ -96,6 +96,7 @@ impl Daemon {
         let app = App::start(Config {
             listen: Listen {
                 mcp: "127.0.0.1:0".parse().unwrap(),
+                mcp_unix: None,
                 admin: folder.path().join("admin.sock"),
                 hosts: Vec::new(),
                 origins: Vec::new(),
@@ -285,6 +286,11 @@ async fn c33_a_callers_credentials_never_reach_an_upstream() {
         ("X-Tenant", "canary-2"),
         ("X-Own", "canary-3"),
         ("Proxy-Authorization", "canary-4"),
+        ("X-Forwarded-User", "canary-5"),
+        ("X-Forwarded-For", "canary-6"),
+        ("Forwarded", "for=canary-7"),
+        ("Forebay-Caller", "canary-8"),
+        ("X_Forwarded_User", "canary-9"),
     ];
     for path in ["/mcp/web", "/mcp"] {
         let tool = if path == "/mcp" { "web__echo" } else { "echo" };

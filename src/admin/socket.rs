@@ -48,13 +48,30 @@ impl Socket {
     /// # Errors
     /// A live daemon's socket, and anything that is no socket, is refused and left as it is.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
+        Socket::bind_for(path, 0o600, 0o700)
+    }
+
+    /// The same, open to every user of the machine: who calls there is known by its user id, and what it may is
+    /// decided by that.
+    ///
+    /// # Errors
+    /// As [`Socket::bind`].
+    pub(crate) fn bind_open(path: &Path) -> Result<Self, BindError> {
+        Socket::bind_for(path, 0o666, 0o755)
+    }
+
+    fn bind_for(path: &Path, mode: u32, directory_mode: u32) -> Result<Self, BindError> {
         let failed = |what, path: &Path| {
             let path = path.to_owned();
             move |source: io::Error| BindError::Io { what, path, source }
         };
         let address = SocketAddrUnix::new(path).map_err(|_| BindError::TooLong(path.to_owned()))?;
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed("make", directory))?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(directory_mode)
+                .create(directory)
+                .map_err(failed("make", directory))?;
         }
         // What stands there is looked at before the lock file is made, so that a refusal leaves no trace.
         match std::fs::symlink_metadata(path) {
@@ -74,7 +91,7 @@ impl Socket {
             let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             rustix::net::bind(&socket, &address)?;
             // Before it listens nobody can connect, so the modes are never wider than they end up.
-            std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+            std::fs::set_permissions(path, Permissions::from_mode(mode))?;
             rustix::net::listen(&socket, BACKLOG)?;
             Ok(socket)
         };
@@ -88,7 +105,7 @@ impl Socket {
     }
 
     /// The listener, registered with the runtime that this runs on.
-    pub(super) fn listener(&self) -> io::Result<UnixListener> {
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
         UnixListener::from_std(self.listener.try_clone()?)
     }
 }

@@ -1,9 +1,10 @@
 //! All callers that are known, found by key or by name.
 
 use super::key::{self, KeyHash};
+use super::token::{BadToken, Tokens};
 use super::{Caller, CallerId};
-use crate::config::{CallerConfig, Config};
-use arc_swap::ArcSwap;
+use crate::config::{Auth, CallerConfig, Config};
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const IDLE: Duration = Duration::from_secs(600);
 /// See the module's documentation.
 pub struct Callers {
     table: ArcSwap<Table>,
+    /// With `jwt`: what tokens are checked with.
+    tokens: ArcSwapOption<Tokens>,
     anonymous: Arc<Caller>,
     next_id: AtomicU32,
     subjects: Mutex<Subjects>,
@@ -33,6 +36,9 @@ struct Table {
     /// By the hash, whose head is the key's id.
     by_key: Vec<(KeyHash, Arc<Caller>)>,
     by_name: Vec<Arc<Caller>>,
+    /// By issuer and subject.
+    by_subject: HashMap<String, HashMap<String, Arc<Caller>>>,
+    by_uid: HashMap<u32, Arc<Caller>>,
 }
 
 impl Table {
@@ -70,6 +76,7 @@ impl Callers {
         let own = config.callers.get(ANONYMOUS).cloned().unwrap_or_default();
         let callers = Callers {
             table: ArcSwap::default(),
+            tokens: ArcSwapOption::empty(),
             anonymous: Arc::new(Caller::new(CallerId(0), ANONYMOUS.into(), "none", own)),
             next_id: AtomicU32::new(1),
             subjects: Mutex::default(),
@@ -83,7 +90,11 @@ impl Callers {
         let old = self.table.load_full();
         let now = Instant::now();
         let keys = config.callers.values().map(|settings| settings.keys.len()).sum();
-        let mut table = Table { by_key: Vec::with_capacity(keys), by_name: Vec::with_capacity(config.callers.len()) };
+        let mut table = Table {
+            by_key: Vec::with_capacity(keys),
+            by_name: Vec::with_capacity(config.callers.len()),
+            ..Table::default()
+        };
         for (name, settings) in &config.callers {
             let caller = if name == ANONYMOUS {
                 self.anonymous.set_config(settings.clone(), now);
@@ -93,8 +104,19 @@ impl Callers {
                 known.clone()
             } else {
                 let id = CallerId(self.next_id.fetch_add(1, Relaxed));
-                Arc::new(Caller::new(id, name.as_str().into(), "key", settings.clone()))
+                let identity = match settings {
+                    settings if !settings.keys.is_empty() => "key",
+                    settings if !settings.subjects.is_empty() => "jwt",
+                    settings if !settings.uids.is_empty() => "peer-uid",
+                    _ => "key",
+                };
+                Arc::new(Caller::new(id, name.as_str().into(), identity, settings.clone()))
             };
+            if let Some(issuer) = &settings.issuer {
+                let subjects = table.by_subject.entry(issuer.clone()).or_default();
+                subjects.extend(settings.subjects.iter().map(|subject| (subject.clone(), caller.clone())));
+            }
+            table.by_uid.extend(settings.uids.iter().map(|uid| (*uid, caller.clone())));
             for hash in &settings.keys {
                 table.by_key.push((*hash, caller.clone()));
             }
@@ -106,6 +128,36 @@ impl Callers {
         // Names come sorted out of the config.
         table.by_key.sort_unstable_by_key(|(hash, _)| *hash);
         self.table.store(Arc::new(table));
+        match &config.auth {
+            Auth::None | Auth::Keys => self.tokens.store(None),
+            // Fetched keys and verified tokens outlive a reload that does not concern them.
+            Auth::Jwt(jwt) if self.tokens.load().as_ref().is_some_and(|tokens| tokens.config() == jwt) => {}
+            Auth::Jwt(jwt) => self.tokens.store(Some(Arc::new(Tokens::new(jwt.clone())))),
+        }
+    }
+
+    /// The caller of a presented token. A subject that no caller has is nobody, however good its token.
+    pub async fn by_token(&self, presented: &str) -> Result<Arc<Caller>, BadToken> {
+        let tokens = self.tokens.load_full().ok_or(BadToken::Wrong)?;
+        let verified = tokens.verify(presented).await?;
+        let table = self.table.load();
+        let caller = table.by_subject.get(&*verified.issuer).and_then(|subjects| subjects.get(&*verified.subject));
+        caller.cloned().ok_or(BadToken::Wrong)
+    }
+
+    /// The caller that the config has for a user id.
+    pub fn by_uid(&self, uid: u32) -> Option<Arc<Caller>> {
+        self.table.load().by_uid.get(&uid).cloned()
+    }
+
+    /// The same; a user that the config does not name has a record of its own, with the rights of whoever is
+    /// anonymous.
+    pub fn user(&self, uid: u32) -> Arc<Caller> {
+        if let Some(caller) = self.by_uid(uid) {
+            return caller;
+        }
+        let own = self.anonymous.config.load_full();
+        self.subject(&format!("uid:{uid}"), "peer-uid", &own, Instant::now()).unwrap_or_else(|| self.anonymous.clone())
     }
 
     /// The caller without identity.

@@ -56,7 +56,7 @@ struct Body<'a> {
 pub(super) async fn run(args: Args, global: &Global) -> Result<(), CliError> {
     let arguments = arguments(&args.args)?;
     let state = daemon::client(global)?.state().await?;
-    if state.auth == AuthMode::Keys && args.key.is_none() {
+    if matches!(state.auth, AuthMode::Keys | AuthMode::Jwt) && args.key.is_none() {
         return Err(CliError::new(Exit::NotAllowed, "the daemon wants a caller's key")
             .hint("set FOREBAY_KEY; `forebay key new NAME` makes one"));
     }

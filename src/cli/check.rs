@@ -103,9 +103,10 @@ fn summary(config: &Config, color: bool) -> String {
         ]);
     }
     let origin = config.origin.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
-    let auth = match config.auth {
+    let auth = match &config.auth {
         config::Auth::None => "open to everybody on this machine".to_owned(),
         config::Auth::Keys => format!("{} callers by key", config.callers.len()),
+        config::Auth::Jwt(_) => format!("{} callers by token", config.callers.len()),
     };
     format!(
         "{}\n{} is fine. MCP at http://{}/mcp, {auth}; admin at unix:{}\n",

@@ -60,6 +60,7 @@ fn page(state: &State, color: bool) -> String {
     let auth = match state.auth {
         AuthMode::None => "none",
         AuthMode::Keys => "keys",
+        AuthMode::Jwt => "jwt",
         AuthMode::Unknown => "?",
     };
     let mut text = format!(

@@ -2,6 +2,7 @@
 
 mod caller;
 mod hooks;
+mod jwt;
 mod limits;
 mod tool;
 mod upstream;
@@ -52,7 +53,7 @@ pub(super) fn config(
     file: &Path,
 ) -> Config {
     let auth = auth(reader, root);
-    let listen = listen(reader, root, variables, auth);
+    let listen = listen(reader, root, variables, &auth);
     let global = global(reader, root, variables);
     if listen.max_body > global.max_bytes
         && let Some(item) = root.get("listen")
@@ -79,47 +80,84 @@ pub(super) fn config(
         let Some(upstream) = upstream::read(reader, &name, start, &item, &defaults, &listen) else { continue };
         upstreams.insert(name, Arc::new(upstream));
     }
-    let callers = callers(reader, root, auth, &upstreams);
+    let callers = callers(reader, root, &auth, &upstreams);
     let hooks = hooks::read(reader, root);
     Config { listen, auth, global, upstreams, callers, hooks, origin: Some(file.into()) }
 }
 
 fn auth(reader: &mut Reader<'_>, root: &Table<'_>) -> Auth {
     let table = reader.table(root.get("auth"), "auth", &schema::AUTH, None);
-    let words = [("none", Auth::None), ("keys", Auth::Keys)];
-    table.get("mode").and_then(|item| reader.choice(item, &words)).unwrap_or(Auth::None)
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mode {
+        None,
+        Keys,
+        Jwt,
+    }
+    let words = [("none", Mode::None), ("keys", Mode::Keys), ("jwt", Mode::Jwt)];
+    let mode = table.get("mode").and_then(|item| reader.choice(item, &words)).unwrap_or(Mode::None);
+    let jwt = table.get("jwt").and_then(|item| {
+        if mode != Mode::Jwt {
+            reader.warn(item, "does nothing while [auth] mode is not \"jwt\"", "set mode = \"jwt\" under [auth]");
+        }
+        jwt::read(reader, item)
+    });
+    match mode {
+        Mode::None => Auth::None,
+        Mode::Keys => Auth::Keys,
+        Mode::Jwt => match jwt {
+            Some(jwt) => Auth::Jwt(Arc::new(jwt)),
+            // Nobody is let in by a config that is not whole.
+            None => {
+                if let (Some(item), None) = (table.get("mode"), table.get("jwt")) {
+                    let hint = "say [auth.jwt] with audience = \"https://...\" and issuers = { \"https://...\" = \"https://.../jwks\" }";
+                    reader.fault(item, "needs a table [auth.jwt]", hint);
+                }
+                Auth::Keys
+            }
+        },
+    }
 }
 
-fn listen(reader: &mut Reader<'_>, root: &Table<'_>, variables: &Variables, auth: Auth) -> Listen {
+fn listen(reader: &mut Reader<'_>, root: &Table<'_>, variables: &Variables, auth: &Auth) -> Listen {
     let table = reader.table(root.get("listen"), "listen", &schema::LISTEN, Some(variables));
     let built_in = SocketAddr::from((Ipv4Addr::LOCALHOST, 7300));
     let mcp = table.get("mcp").and_then(|item| {
         let address = address(reader, item)?;
-        if auth == Auth::None && !address.ip().to_canonical().is_loopback() {
+        if *auth == Auth::None && !address.ip().to_canonical().is_loopback() {
             let hint =
                 "set mode = \"keys\" under [auth] and make keys with `forebay key new NAME`, or listen on 127.0.0.1";
             reader.fault(item, "is open to other machines while [auth] mode is \"none\"", hint);
         }
         Some(address)
     });
-    let admin = table.get("admin").and_then(|item| {
-        let text = reader.text(item)?.text;
-        // A variable's path starts where the commands' does: at the directory of the process.
-        let base = if item.variable.is_some() { Path::new("") } else { &reader.base };
-        match place::parse_admin(&text).and_then(|path| place::fit(base.join(path))) {
-            Ok(path) => Some(path),
-            Err(why) => reader.refuse(item, why, "write it as \"unix:/run/forebay/forebay.sock\""),
+    let admin = table.get("admin").and_then(|item| socket(reader, item, "unix:/run/forebay/forebay.sock"));
+    let mcp_unix = table.get("mcp_unix").and_then(|item| {
+        let path = socket(reader, item, "unix:/run/forebay/mcp.sock")?;
+        if admin.as_ref().is_some_and(|admin| *admin == path) {
+            return reader.refuse(item, "is the admin API's socket too", "give each a path of its own");
         }
+        Some(path)
     });
     let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let threads = table.get("threads").and_then(|item| reader.count(item, 1..=64, "leave it out for one a core"));
     Listen {
         mcp: mcp.unwrap_or(built_in),
+        mcp_unix,
         admin: admin.unwrap_or_else(|| place::built_in_admin(reader.env)),
         hosts: table.get("hosts").map(|item| hosts(reader, item)).unwrap_or_default(),
         origins: table.get("origins").map(|item| origins(reader, item)).unwrap_or_default(),
         threads: threads.map_or_else(cores, |threads| threads as usize),
         max_body: table.get("max_body").and_then(|item| reader.size(item, 1 << 10..=1 << 30)).unwrap_or(4 << 20),
+    }
+}
+
+/// A socket's path. A variable's starts where the commands' does: at the directory of the process.
+fn socket(reader: &mut Reader<'_>, item: &Item<'_>, example: &str) -> Option<std::path::PathBuf> {
+    let text = reader.text(item)?.text;
+    let base = if item.variable.is_some() { Path::new("") } else { &reader.base };
+    match place::parse_admin(&text).and_then(|path| place::fit(base.join(path))) {
+        Ok(path) => Some(path),
+        Err(why) => reader.refuse(item, why, &format!("write it as \"{example}\"")),
     }
 }
 
@@ -248,11 +286,12 @@ fn error_code(reader: &mut Reader<'_>, item: &Item<'_>) -> Option<i64> {
 fn callers(
     reader: &mut Reader<'_>,
     root: &Table<'_>,
-    auth: Auth,
+    auth: &Auth,
     upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
 ) -> BTreeMap<String, Arc<CallerConfig>> {
     let mut callers = BTreeMap::new();
     let mut hashes = BTreeMap::new();
+    let (mut subjects, mut uids) = (BTreeMap::new(), BTreeMap::new());
     let entries = root.get("callers").map(|item| reader.entries(item)).unwrap_or_default();
     for (name, start, item) in entries {
         if let Err(why) = check_name(&name) {
@@ -270,9 +309,21 @@ fn callers(
                 reader.fault(&item, format!("has a key that `callers.{other}` has too"), hint);
             }
         }
+        for uid in &caller.uids {
+            if let Some(other) = uids.insert(*uid, name.clone()) {
+                let message = format!("has the user id {uid}, which `callers.{other}` has too");
+                reader.fault(&item, message, "a user can be only one caller: take it out of one of them");
+            }
+        }
+        for subject in &caller.subjects {
+            if let Some(other) = subjects.insert((caller.issuer.clone(), subject.clone()), name.clone()) {
+                let message = format!("has the subject `{subject:.80}`, which `callers.{other}` has too");
+                reader.fault(&item, message, "a token can be only one caller: take it out of one of them");
+            }
+        }
         callers.insert(name, Arc::new(caller));
     }
-    if auth == Auth::Keys
+    if *auth == Auth::Keys
         && hashes.is_empty()
         && let Some(item) = root.get("auth")
     {

@@ -22,7 +22,10 @@ pub fn schema() -> Value {
     let caller = table(&schema::CALLER);
     let mut root = object(&schema::ROOT, |key| match key.name {
         "listen" => table(&schema::LISTEN),
-        "auth" => table(&schema::AUTH),
+        "auth" => object(&schema::AUTH, |key| match key.name {
+            "jwt" => table(&schema::JWT),
+            _ => value(key),
+        }),
         "global" => table(&schema::GLOBAL),
         "hooks" => table(&schema::HOOKS),
         "defaults" => table(&schema::DEFAULTS),
@@ -66,6 +69,7 @@ fn value(key: &Key) -> Value {
         // 0 is written as a number, everything else as a string with its unit.
         "number" | "JSON-RPC code" | "duration" | "size" => json!({ "type": ["integer", "string"] }),
         "true, false" => json!({ "anyOf": [{ "type": "boolean" }, { "enum": ["true", "false"] }, filled()] }),
+        "list of user ids" => json!({ "type": "array", "items": { "type": ["integer", "string"] } }),
         kind if kind.starts_with("list of") => strings,
         "string or list of two" | "http(s) URL or list of strings" => {
             json!({ "anyOf": [{ "type": "string" }, strings] })

@@ -71,6 +71,12 @@ pub const LISTEN: Section = Section {
             "127.0.0.1:7300",
             "where MCP (`/mcp`, `/mcp/NAME`) and REST are served; port 0 takes any free one",
         ),
+        key(
+            "mcp_unix",
+            "unix:PATH",
+            "none",
+            "a unix socket on which the same is served; callers there are known by their user id",
+        ),
         key("admin", "unix:PATH", "see below", "the admin API's socket"),
         many(
             "hosts",
@@ -92,12 +98,47 @@ pub const LISTEN: Section = Section {
 pub const AUTH: Section = Section {
     title: "auth",
     variables: None,
-    keys: &[&[key(
-        "mode",
-        "none, keys",
-        "none",
-        "`none`: everybody is `anonymous`, allowed on loopback only; `keys`: callers send `Authorization: Bearer KEY`",
-    )]],
+    keys: &[&[
+        key(
+            "mode",
+            "none, keys, jwt",
+            "none",
+            "`none`: everybody is `anonymous`, allowed on loopback only; `keys`: callers send `Authorization: Bearer KEY`; `jwt`: they send a token of an issuer under `[auth.jwt]`",
+        ),
+        many("jwt", "table", "none", "which tokens are believed; needed for mode `jwt`"),
+    ]],
+};
+
+pub const JWT: Section = Section {
+    title: "auth.jwt",
+    variables: None,
+    keys: &[&[
+        many(
+            "audience",
+            "string",
+            "required",
+            "the URL by which callers reach this daemon; a token's `aud` must name it",
+        ),
+        many(
+            "issuers",
+            "table of strings",
+            "required",
+            "each issuer (`iss`, as tokens have it) with the URL of its public keys (JWKS)",
+        ),
+        many(
+            "algorithms",
+            "list of algorithms",
+            "RS256, ES256",
+            "signatures that are taken, of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+        ),
+        many("leeway", DURATION, "10s", "how far the clocks of issuer and daemon may differ, at most 30s"),
+        many(
+            "scopes",
+            "list of scopes",
+            "none",
+            "scopes that every token must have; one that lacks any is answered 403",
+        ),
+    ]],
 };
 
 pub const GLOBAL: Section = Section {
@@ -304,8 +345,22 @@ pub const CALLER: Section = Section {
             "none",
             "printed by `forebay key new NAME`; two while a key is being replaced",
         ),
+        many("uids", "list of user ids", "none", "user ids that are this caller on `listen.mcp_unix`, without a key"),
+        many(
+            "subjects",
+            "list of subjects",
+            "none",
+            "with mode `jwt`: the subjects (`sub`) of tokens that are this caller",
+        ),
+        key(
+            "issuer",
+            "string",
+            "the only one",
+            "with mode `jwt`: whose tokens these are, where there are several issuers",
+        ),
         key("weight", COUNT, "1", "share of the turns in a lane (1 to 1000)"),
         key("max_priority", "high, normal, low", "high", "the highest lane that it may ask for"),
+        key("max_deadline", DURATION, "0", "longest time for each of its calls, waiting included; 0 means no limit"),
         Key {
             aliases: &["max_concurrent_requests"],
             ..key(
@@ -403,8 +458,8 @@ pub const RANGE: Section = Section {
 };
 
 /// All tables, in the order of the manual.
-pub const SECTIONS: [Section; 13] =
-    [ROOT, LISTEN, AUTH, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CURSOR, GATE, CALLER, RATE, QUOTA, HOOKS];
+pub const SECTIONS: [Section; 14] =
+    [ROOT, LISTEN, AUTH, JWT, GLOBAL, DEFAULTS, UPSTREAM, TOOL, CURSOR, GATE, CALLER, RATE, QUOTA, HOOKS];
 
 /// The tables of keys as `docs/config.md` has them.
 pub fn manual() -> String {

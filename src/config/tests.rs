@@ -3,6 +3,7 @@
 mod callers;
 mod documents;
 mod files;
+mod jwt;
 mod mangled;
 mod secrets;
 mod settings;

@@ -8,6 +8,7 @@ use super::calls::CLOSING_CANCELS;
 use super::mcp::Post;
 use super::service::Socket;
 use super::stdio::{Backend, Out};
+use super::who::Peer;
 use crate::caller::Caller;
 use crate::protocol::envelope::Request;
 use crate::protocol::error;
@@ -33,7 +34,8 @@ impl Backend for Face {
             return out.error(&request.id_bytes(), error::INTERNAL_ERROR, "the message cannot be taken").await;
         };
         let nowhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let socket = Arc::new(Socket { home: 0, peer: nowhere, local: (nowhere, 0).into(), pipe: Arc::default() });
+        let peer = Peer { address: nowhere, uid: None };
+        let socket = Arc::new(Socket { home: 0, peer, local: (nowhere, 0).into(), pipe: Arc::default() });
         let post = Post {
             ingress: &self.ingress,
             socket: &socket,

@@ -177,6 +177,7 @@ mod tests {
     fn listen(hosts: &[&str], origins: &[&str]) -> Listen {
         Listen {
             mcp: "127.0.0.1:7411".parse().unwrap(),
+            mcp_unix: None,
             admin: "/nowhere".into(),
             hosts: hosts.iter().map(|name| (*name).into()).collect(),
             origins: origins.iter().map(|name| (*name).into()).collect(),

@@ -7,17 +7,19 @@ use super::Ingress;
 use super::pipeline::{Pipe, Piped};
 use super::service::{self, Socket};
 use super::stall::Stall;
+use super::who::Peer;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
 
 /// Open sockets at most; further ones wait in the kernel's backlog.
@@ -129,12 +131,60 @@ pub async fn serve(ingress: Arc<Ingress>, home: usize) {
     }
 }
 
+/// Accepts sockets of users of this machine and serves them where this runs, on thread `home`, until
+/// [`Ingress::close`].
+pub async fn listen_unix(ingress: Arc<Ingress>, home: usize, listener: UnixListener) {
+    let most = most_sockets();
+    loop {
+        let freed = ingress.freed.notified();
+        if ingress.open.load(Relaxed) >= most {
+            tokio::select! {
+                () = ingress.closing.cancelled() => return,
+                () = freed => continue,
+            }
+        }
+        let accepted = tokio::select! {
+            () = ingress.closing.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(fault) => {
+                tracing::warn!(%fault, "accepting a connection failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Who cannot be told is not served.
+        let Ok(uid) = socket.peer_cred().map(|peer| peer.uid()) else { continue };
+        let peer = Peer { address: Ipv4Addr::LOCALHOST.into(), uid: Some(uid) };
+        if !ingress.comes(peer.address) {
+            continue;
+        }
+        ingress.inlets[home].open.fetch_add(1, Relaxed);
+        ingress.open.fetch_add(1, Relaxed);
+        let counted = Counted { ingress: ingress.clone(), home, peer: peer.address };
+        let local = ingress.local;
+        tokio::spawn(async move {
+            serve_stream(counted.ingress.clone(), home, socket, peer, local).await;
+            drop(counted);
+        });
+    }
+}
+
 /// Serves one socket until it closes.
 pub async fn serve_socket(ingress: Arc<Ingress>, home: usize, socket: TcpStream) {
     let _ = socket.set_nodelay(true);
     let (Ok(peer), Ok(local)) = (socket.peer_addr(), socket.local_addr()) else { return };
+    serve_stream(ingress, home, socket, Peer { address: peer.ip(), uid: None }, local).await;
+}
+
+async fn serve_stream<S>(ingress: Arc<Ingress>, home: usize, socket: S, peer: Peer, local: SocketAddr)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let pipe = Arc::new(Pipe::default());
-    let about = Arc::new(Socket { home, peer: peer.ip(), local, pipe: pipe.clone() });
+    let about = Arc::new(Socket { home, peer, local, pipe: pipe.clone() });
     let mut http = http1::Builder::new();
     // How long a head may take is [`Piped`]'s to say: the server's own limit counts the time between requests too.
     http.header_read_timeout(None).max_headers(MOST_HEADERS).max_header_size(MOST_HEAD_BYTES);

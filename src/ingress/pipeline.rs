@@ -39,8 +39,8 @@ struct Inner {
     /// The HTTP server, told when `held` may be read.
     reader: Option<Waker>,
     phase: Phase,
-    /// Counts the phases, so that a timer knows whether it is still about this one.
-    turn: u64,
+    /// Since when. None before the first byte.
+    since: Option<Instant>,
 }
 
 /// What the client is waited for to do.
@@ -88,7 +88,7 @@ impl Pipe {
     fn wrote(&self, written: &Poll<io::Result<usize>>) {
         let mut inner = self.0.lock();
         if inner.phase == Phase::Idle && matches!(written, Poll::Ready(Ok(_))) {
-            inner.turn += 1;
+            inner.since = Some(Instant::now());
         }
     }
 
@@ -128,7 +128,7 @@ impl Drop for Serving {
 impl Inner {
     fn turn_to(&mut self, phase: Phase) {
         self.phase = phase;
-        self.turn += 1;
+        self.since = Some(Instant::now());
     }
 
     /// How many of these bytes, the next from the socket, belong to the request in hand.
@@ -190,8 +190,8 @@ pub(crate) struct Piped<S> {
     patience: Patience,
     /// Made at the first wait, and used again.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The turn that the timer is about.
-    armed: Option<u64>,
+    /// When the timer fires.
+    armed: Option<Instant>,
 }
 
 impl<S> Piped<S> {
@@ -200,22 +200,33 @@ impl<S> Piped<S> {
     }
 
     /// Ready when a client that is waited for has been silent too long.
+    ///
+    /// The timer runs while a request is served too, without meaning anything: the server does not ask for
+    /// bytes again after an answer if it is still waiting for some, so nobody would set it then.
     fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let (phase, turn) = {
-            let inner = self.pipe.0.lock();
-            (inner.phase, inner.turn)
+        let (phase, since) = {
+            let mut inner = self.pipe.0.lock();
+            (inner.phase, *inner.since.get_or_insert_with(Instant::now))
         };
-        let wait = match phase {
-            Phase::Idle => self.patience.idle,
-            Phase::Head => self.patience.head,
-            Phase::Serving => return Poll::Pending,
+        let due = match phase {
+            Phase::Idle => since + self.patience.idle,
+            Phase::Head => since + self.patience.head,
+            Phase::Serving => Instant::now() + self.patience.idle,
         };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now())));
-        if self.armed != Some(turn) {
-            self.armed = Some(turn);
-            timer.as_mut().reset(Instant::now() + wait);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if self.armed.is_none_or(|armed| armed > due) {
+            self.armed = Some(due);
+            timer.as_mut().reset(due);
         }
-        timer.as_mut().poll(context)
+        loop {
+            ready!(timer.as_mut().poll(context));
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            // What it was set for is past.
+            self.armed = Some(due);
+            timer.as_mut().reset(due);
+        }
     }
 }
 

@@ -5,16 +5,17 @@ use super::body::{self, BadBody};
 use super::guard::{self, Turned};
 use super::mcp::{self, Post};
 use super::pipeline::Pipe;
-use super::who::{self, Nobody};
-use super::{Ingress, rest};
+use super::who::{self, Nobody, Peer};
+use super::{Ingress, resource, rest};
 use crate::caller::Caller;
+use crate::config::Auth;
 use crate::protocol::error;
 use http::header::{ALLOW, CONTENT_ENCODING, HeaderValue, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::request::Parts;
 use hyper::body::Incoming;
 use hyper::{Method, Request};
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -25,7 +26,7 @@ const MOST_URI: usize = 8 << 10;
 pub(crate) struct Socket {
     /// The thread that serves it.
     pub home: usize,
-    pub peer: IpAddr,
+    pub peer: Peer,
     pub local: SocketAddr,
     pub pipe: Arc<Pipe>,
 }
@@ -38,8 +39,13 @@ enum Path<'a> {
     RestCall,
     RestTools,
     Health,
+    /// What a client must know to get a token for this (RFC 9728).
+    Metadata,
     Unknown,
 }
+
+/// Where that is served, alone or followed by the resource's own path.
+pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
 impl Path<'_> {
     fn of(path: &str) -> Path<'_> {
@@ -50,7 +56,11 @@ impl Path<'_> {
             "/healthz" => Path::Health,
             _ => match path.strip_prefix("/mcp/") {
                 Some(name) if !name.is_empty() && !name.contains('/') => Path::Mcp(Some(name)),
-                _ => Path::Unknown,
+                _ => match path.strip_prefix(METADATA).map(Path::of) {
+                    Some(Path::Mcp(_)) => Path::Metadata,
+                    _ if path == METADATA => Path::Metadata,
+                    _ => Path::Unknown,
+                },
             },
         }
     }
@@ -60,7 +70,7 @@ impl Path<'_> {
         match self {
             Path::Mcp(_) => "POST, DELETE",
             Path::RestCall => "POST",
-            Path::RestTools | Path::Health => "GET",
+            Path::RestTools | Path::Health | Path::Metadata => "GET",
             Path::Unknown => "",
         }
     }
@@ -88,10 +98,13 @@ pub(crate) async fn serve(
 async fn answer(ingress: &Arc<Ingress>, socket: &Arc<Socket>, parts: &Parts, body: Incoming) -> Reply {
     let config = ingress.dispatcher.config.load();
     let path = Path::of(parts.uri.path());
-    if let Err(turned) = guard::check_source(parts, &ingress.own_hosts, socket.local, &config.listen) {
+    // No page of a browser reaches a unix socket, and its clients have no name of ours to send.
+    if socket.peer.uid.is_none()
+        && let Err(turned) = guard::check_source(parts, &ingress.own_hosts, socket.local, &config.listen)
+    {
         return turned_away(path, turned);
     }
-    let auth = config.auth;
+    let auth = config.auth.clone();
     // Not held while the body arrives: a reload must be able to let the old config go.
     drop(config);
     if parts.uri.path_and_query().is_some_and(|whole| whole.as_str().len() > MOST_URI) {
@@ -107,6 +120,10 @@ async fn answer(ingress: &Arc<Ingress>, socket: &Arc<Socket>, parts: &Parts, bod
             let state = if ingress.dispatcher.is_draining() { "draining" } else { "ok" };
             return answer::json(200, format!("{{\"status\":\"{state}\"}}"));
         }
+        Path::Metadata if method == Method::GET => {
+            let nothing = || turned_away(path, Turned { status: 404, why: "callers are not known by tokens here" });
+            return resource::metadata(&auth).unwrap_or_else(nothing);
+        }
         Path::Mcp(_) if method == Method::POST || method == Method::DELETE => {}
         // Only a session has news of its own; whoever has none learns that there is nothing to get.
         Path::Mcp(_) if method == Method::GET && parts.headers.contains_key(&mcp::SESSION) => {
@@ -119,15 +136,17 @@ async fn answer(ingress: &Arc<Ingress>, socket: &Arc<Socket>, parts: &Parts, bod
         }
         Path::RestCall if method == Method::POST => {}
         Path::RestTools if method == Method::GET => {}
-        Path::Mcp(_) | Path::RestCall | Path::RestTools | Path::Health => {
+        Path::Mcp(_) | Path::RestCall | Path::RestTools | Path::Health | Path::Metadata => {
             let mut reply = turned_away(path, Turned { status: 405, why: "this method is not served here" });
             reply.headers_mut().insert(ALLOW, HeaderValue::from_static(path.allow()));
             return reply;
         }
     }
-    let caller = match who::who(&ingress.dispatcher.callers, auth, &parts.headers, socket.peer, &ingress.wrong_keys) {
+    let callers = &ingress.dispatcher.callers;
+    let who = who::who(callers, &auth, &parts.uri, &parts.headers, socket.peer, &ingress.wrong_keys);
+    let caller = match who.await {
         Ok(caller) => caller,
-        Err(nobody) => return unknown_caller(path, nobody),
+        Err(nobody) => return unknown_caller(path, nobody, &auth),
     };
     match (path, method) {
         (Path::Mcp(endpoint), &Method::DELETE) => {
@@ -160,7 +179,7 @@ async fn posted(
     };
     match path {
         Path::Mcp(endpoint) => Post { ingress, socket, parts, caller, endpoint }.answer(body).await,
-        Path::RestCall | Path::RestTools | Path::Health | Path::Unknown => {
+        Path::RestCall | Path::RestTools | Path::Health | Path::Metadata | Path::Unknown => {
             rest::call(ingress, socket, caller, &body).await
         }
     }
@@ -214,18 +233,39 @@ fn turned_away(path: Path<'_>, turned: Turned) -> Reply {
     plain(path, turned.status, turned.why)
 }
 
-fn unknown_caller(path: Path<'_>, nobody: Nobody) -> Reply {
+fn unknown_caller(path: Path<'_>, nobody: Nobody, auth: &Auth) -> Reply {
     match nobody {
         Nobody::Unauthorized => {
-            let mut reply = plain(path, 401, "a key is needed: send it as `Authorization: Bearer fb_...`");
-            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            reply
+            let why = match auth {
+                Auth::None | Auth::Keys => "a key is needed: send it as `Authorization: Bearer fb_...`",
+                Auth::Jwt(_) => "a token is needed: send it as `Authorization: Bearer TOKEN`",
+            };
+            challenged(plain(path, 401, why), resource::challenge(auth, None))
+        }
+        Nobody::Scope => {
+            let why = "the token is good, but lacks a scope that is needed here";
+            challenged(plain(path, 403, why), resource::challenge(auth, Some("insufficient_scope")))
+        }
+        Nobody::InUrl => {
+            let why = "a token does not belong in the URL: send it as `Authorization: Bearer TOKEN`";
+            answer::closing(challenged(plain(path, 400, why), resource::challenge(auth, Some("invalid_request"))))
         }
         Nobody::Slowed(wait_ms) => {
             let reply = plain(path, 429, "too many wrong keys came from this address; wait, then try again");
             answer::closing(answer::retry_after(reply, wait_ms))
         }
+        Nobody::Unready(wait_ms) => {
+            let reply = plain(path, 503, "tokens cannot be checked now: their issuer's keys are not to be had");
+            answer::closing(answer::retry_after(reply, wait_ms))
+        }
     }
+}
+
+fn challenged(mut reply: Reply, challenge: String) -> Reply {
+    if let Ok(challenge) = HeaderValue::try_from(challenge) {
+        reply.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    reply
 }
 
 #[cfg(test)]
@@ -237,6 +277,12 @@ mod tests {
         assert_eq!(Path::of("/mcp"), Path::Mcp(None));
         assert_eq!(Path::of("/mcp/db"), Path::Mcp(Some("db")));
         assert_eq!(Path::of("/api/v1/tools/call"), Path::RestCall);
+        for known in ["", "/mcp", "/mcp/db"] {
+            assert_eq!(Path::of(&format!("{METADATA}{known}")), Path::Metadata, "{known}");
+        }
+        for unknown in ["/", "x", "/mcp/a/b", "/healthz"] {
+            assert_eq!(Path::of(&format!("{METADATA}{unknown}")), Path::Unknown, "{unknown}");
+        }
         for unknown in ["/", "/mcp/", "/mcp/a/b", "/MCP", "/api/v1", "/healthz/", "*", "//mcp"] {
             assert_eq!(Path::of(unknown), Path::Unknown, "{unknown}");
         }

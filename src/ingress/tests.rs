@@ -69,6 +69,7 @@ impl Rig {
         let config = Arc::new(Config {
             listen: Listen {
                 mcp: address,
+                mcp_unix: None,
                 admin: "/nowhere".into(),
                 hosts: Vec::new(),
                 origins: Vec::new(),

@@ -16,15 +16,19 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     name: &str,
     item: &Item<'_>,
-    auth: Auth,
+    auth: &Auth,
     upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
 ) -> CallerConfig {
     let table = reader.table(Some(item), &item.key, &schema::CALLER, None);
     let lanes = Lane::ALL.map(|lane| (lane.name(), lane));
     let caller = CallerConfig {
         keys: table.get("key_hash").map(|item| keys(reader, item)).unwrap_or_default(),
+        uids: table.get("uids").map(|item| uids(reader, item)).unwrap_or_default(),
+        subjects: table.get("subjects").map(|item| subjects(reader, item)).unwrap_or_default(),
+        issuer: issuer(reader, &table, auth),
         weight: table.get("weight").and_then(|item| reader.count(item, 1..=1000, "")).unwrap_or(1),
         max_priority: table.get("max_priority").and_then(|item| reader.choice(item, &lanes)).unwrap_or(Lane::High),
+        max_deadline: table.get("max_deadline").and_then(|item| reader.duration(item)).flatten(),
         max_concurrent: table.get("max_concurrent").and_then(|item| reader.limit(item, 1_000_000)).flatten(),
         max_queued: table
             .get("max_queued")
@@ -42,7 +46,10 @@ pub(super) fn read(
     caller
 }
 
-fn warn(reader: &mut Reader<'_>, name: &str, table: &Table<'_>, auth: Auth) {
+fn warn(reader: &mut Reader<'_>, name: &str, table: &Table<'_>, auth: &Auth) {
+    if name != ANONYMOUS && table.get("uids").is_some() {
+        return;
+    }
     match (auth, name == ANONYMOUS, table.get("key_hash")) {
         (Auth::None, false, Some(item)) => {
             reader.warn(item, "does nothing while [auth] mode is \"none\"", "set mode = \"keys\" under [auth]");
@@ -58,11 +65,65 @@ fn warn(reader: &mut Reader<'_>, name: &str, table: &Table<'_>, auth: Auth) {
             let hint = format!("make a key with `forebay key new {name}`");
             reader.warn_of(table, "has no key_hash, so it cannot call", &hint);
         }
-        (Auth::Keys, false, Some(_)) if ["upstreams", "tools"].iter().all(|key| table.get(key).is_none()) => {
+        (Auth::Keys | Auth::Jwt(_), false, _)
+            if table.get("subjects").or(table.get("key_hash")).is_some()
+                && ["upstreams", "tools"].iter().all(|key| table.get(key).is_none()) =>
+        {
             let hint = "say which with upstreams = [...]; upstreams = [\"*\"] says that all are meant";
             reader.warn_of(table, "may use all upstreams and tools", hint);
         }
-        (Auth::None, true, _) | (Auth::Keys, false, Some(_)) => {}
+        (Auth::Jwt(_), true, _) => {
+            reader.warn_of(table, "can never be met: with [auth] mode = \"jwt\" nobody is anonymous", "take it out");
+        }
+        (Auth::Jwt(_), false, _) if table.get("subjects").is_none() => {
+            let hint = "name the `sub` of its tokens: subjects = [\"...\"]";
+            reader.warn_of(table, "has no subjects, so it cannot call", hint);
+        }
+        (Auth::None, true, _) | (Auth::Keys | Auth::Jwt(_), false, _) => {}
+    }
+}
+
+fn uids(reader: &mut Reader<'_>, item: &Item<'_>) -> Vec<u32> {
+    let elements = reader.list(item).unwrap_or_default();
+    elements
+        .iter()
+        .filter_map(|element| reader.count(element, 0..=u32::MAX - 1, "write it as `id -u` prints it"))
+        .collect()
+}
+
+fn subjects(reader: &mut Reader<'_>, item: &Item<'_>) -> Vec<String> {
+    let mut subjects = Vec::new();
+    for (subject, item) in reader.strings(item).unwrap_or_default() {
+        if subject.is_empty() || subject.len() > 255 {
+            reader.fault(&item, "is no subject", "write it as `sub` in the token has it, 1 to 255 letters");
+        } else if subjects.contains(&subject) {
+            reader.fault(&item, "is given twice", "keep one of the two");
+        } else {
+            subjects.push(subject);
+        }
+    }
+    subjects
+}
+
+/// The issuer of a caller's tokens, written out where there is only one.
+fn issuer(reader: &mut Reader<'_>, table: &Table<'_>, auth: &Auth) -> Option<String> {
+    let named = table.get("issuer").and_then(|item| Some((reader.text(item)?.text, item)));
+    let Auth::Jwt(jwt) = auth else { return named.map(|(name, _)| name) };
+    match named {
+        Some((name, item)) if !jwt.issuers.contains_key(&name) => {
+            let near = did_you_mean(&name, jwt.issuers.keys().map(String::as_str));
+            let hint = near.map(|near| format!("did you mean \"{near}\"?")).unwrap_or_default();
+            reader.refuse(item, "is none of the issuers under [auth.jwt]", &hint)
+        }
+        Some((name, _)) => Some(name),
+        None if jwt.issuers.len() == 1 => jwt.issuers.keys().next().cloned(),
+        None => {
+            if let Some(item) = table.get("subjects") {
+                let hint = "say issuer = \"https://...\", as [auth.jwt] has it: two issuers may have the same subject";
+                reader.fault(item, "does not say whose tokens these are", hint);
+            }
+            None
+        }
     }
 }
 

@@ -164,3 +164,164 @@ async fn hidden_tools_are_as_if_they_were_not() {
     let got = rig.client().await.ask(head.as_bytes()).await.json();
     assert_eq!(got, json!({ "tools": [{ "upstream": "up", "tool": "a", "definition": { "name": "a" } }] }));
 }
+
+/// Whether a caller's rights let a call through, said once more in other words.
+fn allowed(rights: &CallerConfig, upstream: &str, tool: &str) -> bool {
+    let joined = format!("{upstream}__{tool}");
+    let upstreams = rights.upstreams.iter().flatten().any(|name| name == upstream);
+    let tools = rights.tools.iter().flatten().any(|name| name == tool || *name == joined);
+    (rights.upstreams.is_none() || upstreams) && (rights.tools.is_none() || tools)
+}
+
+#[tokio::test]
+async fn a_call_is_forwarded_if_and_only_if_its_caller_may_make_it() {
+    const UPSTREAMS: [&str; 2] = ["up", "two"];
+    const TOOLS: [&str; 3] = ["a", "b", "c"];
+    let mut random = fastrand::Rng::with_seed(0x0fb1);
+    let mut some = |all: &[&str]| -> Option<Vec<String>> {
+        (random.u8(..4) > 0).then(|| all.iter().filter(|_| random.bool()).map(|name| (*name).to_owned()).collect())
+    };
+    let names = ["a", "b", "up__a", "up__c", "two__b", "two__a", "up_a", "two__"];
+    let rights: Vec<CallerConfig> = (0..16)
+        .map(|_| CallerConfig { upstreams: some(&UPSTREAMS), tools: some(&names), ..CallerConfig::default() })
+        .collect();
+    let key = |number: usize| Key::new([number as u8 + 1; 32]);
+    let callers = rights.iter().enumerate().map(|(number, rights)| {
+        let keys = vec![parse_key_hash(&key(number).key_hash()).unwrap()];
+        (format!("c{number}"), Arc::new(CallerConfig { keys, ..rights.clone() }))
+    });
+    let setup = Setup { auth: Auth::Keys, callers: callers.collect(), ..Setup::default() };
+    let rig = Rig::with(&UPSTREAMS, setup).await;
+    for upstream in UPSTREAMS {
+        rig.servers[upstream].answer_instantly(true);
+        rig.servers[upstream].page(Ok(r#"{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}"#));
+    }
+    let begun = |rig: &Rig, upstream: &str| {
+        rig.servers[upstream].seen().iter().filter(|seen| matches!(seen, Seen::Begin(_))).count()
+    };
+    let (mut passed, mut kept) = (0, 0);
+    for (number, rights) in rights.iter().enumerate() {
+        let key = format!("Bearer {}", key(number).expose());
+        let headers = [("Authorization", &*key)];
+        let list =
+            rig.ask("/mcp", &headers, r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await.text().to_owned();
+        for (upstream, tool) in UPSTREAMS.iter().flat_map(|upstream| TOOLS.map(|tool| (*upstream, tool))) {
+            let may = allowed(rights, upstream, tool);
+            assert_eq!(list.contains(&format!("\"{upstream}__{tool}\"")), may, "{rights:?} {upstream} {tool}");
+            // The way to call something, and to call something that nobody has.
+            let ways = |upstream: &str, tool: &str| {
+                [
+                    ("/mcp".to_owned(), call_body("1", &format!("{upstream}__{tool}"))),
+                    (format!("/mcp/{upstream}"), call_body("1", tool)),
+                    ("/api/v1/tools/call".to_owned(), format!(r#"{{"upstream":"{upstream}","tool":"{tool}"}}"#)),
+                    ("/api/v1/tools/call".to_owned(), format!(r#"{{"tool":"{upstream}__{tool}"}}"#)),
+                ]
+            };
+            let before = begun(&rig, upstream);
+            let reachable = rights.upstreams.as_ref().is_none_or(|names| names.iter().any(|name| name == upstream));
+            let missing = if reachable { ways(upstream, "zz") } else { ways("zz", tool) };
+            for ((path, body), (none_path, none_body)) in ways(upstream, tool).iter().zip(&missing) {
+                let got = rig.ask(path, &headers, body).await;
+                let forwarded = got.status == 200 && got.json().get("error").is_none();
+                assert_eq!(forwarded, may, "{rights:?} {path} {body}: {}", got.text());
+                if may {
+                    passed += 1;
+                    continue;
+                }
+                kept += 1;
+                // A tool of this name cannot be told from one that does not exist.
+                let none = rig.ask(none_path, &headers, none_body).await;
+                let (old, new) = if reachable { ("zz", tool) } else { ("zz", upstream) };
+                assert_eq!((got.status, got.text()), (none.status, &*none.text().replace(old, new)), "{path} {body}");
+            }
+            assert_eq!(begun(&rig, upstream) - before, if may { 4 } else { 0 }, "{rights:?} {upstream} {tool}");
+        }
+    }
+    assert!(passed > 50 && kept > 50, "{passed} {kept}");
+}
+
+#[tokio::test]
+async fn no_call_of_a_caller_takes_longer_than_its_right() {
+    let most = Some(Duration::from_millis(80));
+    let (setup, alice, _) = alice_and_bob(|config| config.max_deadline = most);
+    let rig = Rig::with(&["up"], setup).await;
+    let key = ("Authorization", &*alice);
+    for headers in [&[key][..], &[key, ("Forebay-Timeout", "1h")]] {
+        let got = rig.ask("/mcp/up", headers, &call_body("1", "t")).await.json();
+        let call = &got["result"]["_meta"]["forebay/call"];
+        assert_eq!(call["outcome"], "timed_out", "{got}");
+        rig.until_running("up", 0).await;
+    }
+}
+
+/// A configuration for tokens whose issuer's keys can never be had.
+fn jwt(scopes: &[&str]) -> Auth {
+    let nowhere = "http://127.0.0.1:1/jwks".parse().unwrap();
+    Auth::Jwt(Arc::new(crate::config::JwtConfig {
+        audience: "https://mcp.example/mcp".into(),
+        issuers: BTreeMap::from([("https://id.example".into(), nowhere)]),
+        algorithms: vec![jsonwebtoken::Algorithm::ES256],
+        leeway: Duration::from_secs(10),
+        scopes: scopes.iter().map(|scope| (*scope).into()).collect(),
+    }))
+}
+
+#[tokio::test]
+async fn a_client_without_a_token_is_told_where_to_get_one() {
+    let rig = Rig::with(&["up"], Setup { auth: jwt(&["call", "list"]), ..Setup::default() }).await;
+    let challenge = "Bearer resource_metadata=\"https://mcp.example/.well-known/oauth-protected-resource/mcp\", \
+                     scope=\"call list\"";
+    let body = call_body("1", "t");
+    for headers in [&[][..], &[("Authorization", "Bearer x.y.z")], &[("Authorization", "Bearer fb_x_y")]] {
+        let got = rig.ask("/mcp/up", headers, &body).await;
+        assert_eq!((got.status, got.header("www-authenticate")), (401, Some(challenge)));
+    }
+    for path in ["", "/mcp", "/mcp/up"] {
+        let head = format!("GET /.well-known/oauth-protected-resource{path} HTTP/1.1\r\nHost: {}\r\n\r\n", rig.address);
+        let got = rig.client().await.ask(head.as_bytes()).await;
+        let about = json!({
+            "resource": "https://mcp.example/mcp", "authorization_servers": ["https://id.example"],
+            "bearer_methods_supported": ["header"], "scopes_supported": ["call", "list"]
+        });
+        assert_eq!((got.status, got.json()), (200, about), "{path}");
+    }
+    let got = rig.ask("/mcp/up?access_token=x.y.z", &[], &body).await;
+    assert_eq!((got.status, got.header("connection")), (400, Some("close")));
+    // Nobody knows whose it is while its issuer's keys are not to be had, and nobody is let in.
+    let token = "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsifQ.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUifQ.AA";
+    let got = rig.ask("/mcp/up", &[("Authorization", &format!("Bearer {token}"))], &body).await;
+    assert_eq!((got.status, got.header("retry-after").is_some()), (503, true));
+    assert_eq!(rig.counts("up").offered, 0);
+    // Where callers are known otherwise, there is nothing to tell.
+    let plain = Rig::new(&[]).await;
+    let head = format!("GET /.well-known/oauth-protected-resource HTTP/1.1\r\nHost: {}\r\n\r\n", plain.address);
+    assert_eq!(plain.client().await.ask(head.as_bytes()).await.status, 404);
+}
+
+#[tokio::test]
+async fn r33_who_calls_over_the_unix_socket_is_known_by_its_user_id() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let rig = Rig::new(&["up"]).await;
+    rig.servers["up"].answer_instantly(true);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = crate::admin::Socket::bind_open(&folder.path().join("mcp.sock")).unwrap();
+    assert_eq!(std::fs::metadata(socket.path()).unwrap().permissions().mode() & 0o777, 0o666);
+    tokio::spawn(listen_unix(rig.ingress.clone(), 0, socket.listener().unwrap()));
+    let mut client = tokio::net::UnixStream::connect(socket.path()).await.unwrap();
+    let body = call_body("1", "t");
+    let request = format!(
+        "POST /mcp/up HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("\"id\":1"), "{answer}");
+    let name = format!("uid:{}", rustix::process::getuid().as_raw());
+    let caller = rig.ingress.dispatcher.callers.by_name(&name).unwrap();
+    assert_eq!((caller.identity, caller.figures.read().completed), ("peer-uid", 1));
+    assert_eq!(rig.ingress.dispatcher.callers.anonymous().figures.read().finished, 0);
+    rig.until(|rig| rig.ingress.open_sockets() == 0).await;
+}

@@ -73,6 +73,7 @@ pub(super) fn plain_config() -> Config {
     Config {
         listen: Listen {
             mcp: "127.0.0.1:0".parse().unwrap(),
+            mcp_unix: None,
             admin: "/nowhere".into(),
             hosts: Vec::new(),
             origins: Vec::new(),

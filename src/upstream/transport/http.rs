@@ -7,6 +7,7 @@ mod answer;
 mod client;
 mod endpoint;
 mod exchange;
+mod get;
 mod handshake;
 mod link;
 mod listen;
@@ -22,6 +23,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::get::get;
 pub(crate) use self::post::post;
 
 use self::endpoint::Endpoint;

@@ -33,6 +33,7 @@ pub enum AuthMode {
     #[default]
     None,
     Keys,
+    Jwt,
     #[serde(other)]
     Unknown,
 }
