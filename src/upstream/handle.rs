@@ -1,22 +1,25 @@
 //! [`Upstream`]: what the rest of the daemon holds of one server.
 
+mod listing;
+mod status;
+mod told;
+
+pub use listing::{Found, Page, Row, RowState};
+pub use status::{Print, Status, UpstreamState};
+
+use super::actor::UpstreamActor;
 use super::actor::control::{Attach, Detach, Edit, FindCall, ListCalls, Refresh, Restart, ShutDown};
-use super::actor::{UpstreamActor, configured_processes};
 use super::connection::{AskError, Connection, Report, ServerInfo};
-use super::link::{Link, LinkState};
+use super::link::LinkState;
 use super::lists;
-use super::news::Kinds;
 use super::shared::{Hold, Switch, UpstreamShared};
 use super::supervisor::Supervisor;
 use super::swap::Swap;
-use crate::call::{Call, Level};
+use crate::call::Call;
 use crate::caller::Lane;
-use crate::config::{Limits, Target, UpstreamConfig};
-use crate::outcome::{CancelledBy, Outcome};
-use crate::protocol::json::members;
-use crate::protocol::method;
+use crate::config::{Limits, UpstreamConfig};
+use crate::outcome::CancelledBy;
 use crate::protocol::mirror::Mirror;
-use crate::protocol::version::Era;
 use bytes::Bytes;
 use kameo::error::SendError;
 use kameo::message::Message;
@@ -66,89 +69,6 @@ pub struct ListItem {
     pub safe_to_repeat: bool,
 }
 
-/// What an upstream is doing, as listings name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamState {
-    Starting,
-    Up,
-    Degraded,
-    Saturated,
-    Paused,
-    Draining,
-    Drained,
-    Down,
-    Asleep,
-}
-
-/// Figures of this moment, read without asking the actor.
-#[derive(Clone, Debug)]
-pub struct Status {
-    pub state: UpstreamState,
-    /// Why it is down, in a short phrase.
-    pub fault: Option<Arc<str>>,
-    pub retry_in: Option<Duration>,
-    pub running: u32,
-    pub lingering: u32,
-    /// The limit in force; 0 is unlimited.
-    pub max_concurrent: u32,
-    pub queued: u32,
-    pub queue_size: u32,
-    pub oldest_wait: Duration,
-    pub p50: Option<Duration>,
-    pub p95: Option<Duration>,
-    /// Calls refused, displaced or expired so far.
-    pub refused: u64,
-}
-
-/// See [`Upstream::print`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Print {
-    turns: u64,
-    /// When the oldest queued call arrived.
-    pub oldest: u64,
-    offered: u64,
-    config: usize,
-    restarts: u64,
-    switch: u64,
-    link: (u8, u64),
-    held: [u64; 2],
-}
-
-/// One row of a listing, in lane, ring, FIFO order after the running ones (rule R18).
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub call: Arc<Call>,
-    pub state: RowState,
-    /// 1 for the call that is served next; an estimate that may grow.
-    pub position: Option<u32>,
-    /// Time left: of `queue_timeout` or the caller's deadline while queued, of `call_timeout` while
-    /// running, of the grace while lingering.
-    pub left: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowState {
-    Queued,
-    Running,
-    Lingering,
-}
-
-/// A part of a listing, and where the next part begins.
-#[derive(Clone, Debug, Default, kameo::Reply)]
-pub struct Page {
-    pub rows: Vec<Row>,
-    pub next: Option<u64>,
-}
-
-/// One call as its upstream's queue has it.
-#[derive(Clone, Debug, Default, kameo::Reply)]
-pub struct Found {
-    /// None if the queue does not hold it.
-    pub row: Option<Row>,
-    /// How long it will still wait, as far as that can be told.
-    pub wait: Option<Duration>,
-}
-
 /// The actor did not answer in time, or has been removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's actor does not answer")]
@@ -160,17 +80,6 @@ pub enum Edited {
     Changed,
     AlreadyRunning,
     Unknown,
-}
-
-fn uri_params(uri: &str) -> String {
-    serde_json::json!({ "uri": uri }).to_string()
-}
-
-/// Whether a raw `capabilities` object has `{name: {flag: true}}`.
-fn capability(capabilities: &str, name: &str, flag: &str) -> bool {
-    let of = members(capabilities).ok();
-    let part = of.as_ref().and_then(|of| of.get(name)).and_then(|raw| members(raw).ok());
-    part.is_some_and(|part| part.get(flag) == Some("true"))
 }
 
 impl Upstream {
@@ -203,126 +112,6 @@ impl Upstream {
     pub fn offer(&self, call: Arc<Call>) {
         call.goes_to(&self.shared);
         self.shared.submit(call);
-    }
-
-    /// Whether its server sends log lines, as far as is known.
-    pub(crate) fn can_log(&self) -> bool {
-        self.connection.server().is_some_and(|info| info.capabilities.contains("\"logging\""))
-    }
-
-    /// Asks a server with sessions for log lines from `level` on. One that was asked for more keeps sending more:
-    /// whoever wanted that shares it.
-    pub(crate) async fn log_from(&self, level: Level) -> Result<(), AskError> {
-        let legacy = self.connection.server().is_some_and(|info| info.era == Era::Legacy);
-        if !legacy || self.shared.log_level.fetch_min(level as u8, Relaxed) <= level as u8 {
-            return Ok(());
-        }
-        let params = format!(r#"{{"level":"{}"}}"#, level.name());
-        self.connection.ask(method::SET_LEVEL, Some(&params), CONTROL).await.map(drop)
-    }
-
-    /// Whether its log lines can be told to the calls that they belong to: only where every call has a stream of its own.
-    pub(crate) fn tells_logs(&self) -> bool {
-        self.can_log() && matches!(self.shared.config.load().target, Target::Http(_))
-    }
-
-    /// The lists of whose changes its server tells.
-    pub(crate) fn tells_changes(&self) -> Kinds {
-        let Some(info) = self.connection.server() else { return Kinds::NONE };
-        let says = |name: &str| capability(&info.capabilities, name, "listChanged");
-        let kinds = [("tools", Kinds::TOOLS), ("prompts", Kinds::PROMPTS), ("resources", Kinds::RESOURCES)];
-        kinds.into_iter().filter(|(name, _)| says(name)).fold(Kinds::NONE, |all, (_, kind)| all.or(kind))
-    }
-
-    /// Whether resources of it can be watched.
-    pub(crate) fn can_watch(&self) -> bool {
-        let info = self.connection.server();
-        info.is_some_and(|info| info.era == Era::Legacy && capability(&info.capabilities, "resources", "subscribe"))
-    }
-
-    /// Asks the server to tell of changes of a resource.
-    pub(crate) async fn watch(&self, uri: &str) -> Result<(), AskError> {
-        self.connection.ask(method::SUBSCRIBE, Some(&uri_params(uri)), CONTROL).await.map(drop)
-    }
-
-    /// The same without waiting for the answer.
-    pub(crate) fn watch_soon(&self, uri: &str) {
-        let asked = self.connection.ask(method::SUBSCRIBE, Some(&uri_params(uri)), CONTROL);
-        let name = self.shared.name.clone();
-        tokio::spawn(async move {
-            if let Err(fault) = asked.await {
-                tracing::debug!(upstream = %name, %fault, "a resource cannot be watched");
-            }
-        });
-    }
-
-    /// Asks the server to tell no more, unless somebody else watches the resource too.
-    pub(crate) async fn unwatch(&self, uri: &str) -> Result<(), AskError> {
-        if self.shared.news.is_watched(uri) {
-            return Ok(());
-        }
-        self.connection.ask(method::UNSUBSCRIBE, Some(&uri_params(uri)), CONTROL).await.map(drop)
-    }
-
-    /// Figures of this moment.
-    pub fn status(&self) -> Status {
-        let shared = &self.shared;
-        let now = Instant::now();
-        let link = shared.link.borrow().clone();
-        let failed = shared.failed.load(Relaxed);
-        let config = shared.config.load();
-        let figures = &shared.figures;
-        let queued = figures.queued.load(Relaxed);
-        let latency = shared.latency.lock().figures(now);
-        let oldest = match figures.oldest.load(Relaxed) {
-            0 => Duration::ZERO,
-            micros => now.saturating_duration_since(shared.instant(micros)),
-        };
-        let fault: Option<Arc<str>> =
-            if failed { Some("its actor keeps failing".into()) } else { link.fault().cloned() };
-        let held = link.held(now).filter(|_| link.state.is_up());
-        let fault = fault.or_else(|| held.map(|(why, _)| why.into()));
-        let outcomes = shared.ledger.read().outcomes;
-        let refused = (0..Outcome::COUNT)
-            .filter(|index| matches!(Outcome::labels(*index).0, "refused" | "displaced" | "expired"));
-        Status {
-            state: self.state(&link, failed, &config, now),
-            fault,
-            retry_in: if failed { Some(shared.revives_at()) } else { link.retry_at().or(held.map(|(_, until)| until)) }
-                .map(|at| at.saturating_duration_since(now)),
-            running: figures.running.load(Relaxed),
-            lingering: figures.lingering.load(Relaxed),
-            max_concurrent: figures.limit.load(Relaxed),
-            queued,
-            queue_size: config.limits.queue_size,
-            oldest_wait: oldest,
-            p50: latency.map(|(p50, _)| p50),
-            p95: latency.map(|(_, p95)| p95),
-            refused: refused.map(|index| outcomes[index]).sum(),
-        }
-    }
-
-    fn state(&self, link: &Link, failed: bool, config: &UpstreamConfig, now: Instant) -> UpstreamState {
-        if self.shared.is_closed() {
-            return UpstreamState::Draining;
-        }
-        match self.shared.switch() {
-            Switch::Draining => return UpstreamState::Draining,
-            Switch::Drained => return UpstreamState::Drained,
-            Switch::Paused => return UpstreamState::Paused,
-            Switch::Open => {}
-        }
-        match &link.state {
-            _ if failed => UpstreamState::Down,
-            LinkState::Down { .. } | LinkState::Final { .. } => UpstreamState::Down,
-            LinkState::Starting => UpstreamState::Starting,
-            LinkState::Asleep => UpstreamState::Asleep,
-            LinkState::Up { .. } if link.open_until.is_some() => UpstreamState::Down,
-            LinkState::Up { .. } if link.resting(now).is_some() => UpstreamState::Degraded,
-            LinkState::Up { .. } if self.shared.saturation.is_on(self.shared.micros(now)) => UpstreamState::Saturated,
-            LinkState::Up { processes } if *processes < configured_processes(config) => UpstreamState::Degraded,
-            LinkState::Up { .. } => UpstreamState::Up,
-        }
     }
 
     /// What the server said of itself; connects it first if it sleeps, and waits at most `timeout`.
@@ -527,38 +316,6 @@ impl Upstream {
     /// The report without the lines of stderr, for who looks often.
     pub fn brief(&self) -> Report {
         self.connection.brief()
-    }
-
-    /// Numbers that differ once anything that [`Upstream::status`] tells has changed by anything but the passing
-    /// of time. Cheap: no lock of the actor's, no allocation.
-    pub fn print(&self) -> Print {
-        let shared = &self.shared;
-        let figures = &shared.figures;
-        let (link, held) = {
-            let link = shared.link.borrow();
-            let held = [link.open_until, link.busy_until].map(|at| at.map_or(0, |at| shared.micros(at)));
-            let state = match &link.state {
-                LinkState::Asleep => (0, 0),
-                LinkState::Starting => (1, 0),
-                LinkState::Up { processes } => (2, u64::from(*processes)),
-                LinkState::Down { fault, retry_at } => (3, shared.micros(*retry_at) ^ fault.as_ptr() as u64),
-                LinkState::Final { fault } => (4, fault.as_ptr() as u64),
-            };
-            (state, held)
-        };
-        let switch = u64::from(shared.switch() as u8)
-            | u64::from(shared.failed.load(Relaxed)) << 8
-            | u64::from(shared.is_closed()) << 9;
-        Print {
-            turns: figures.turns.load(Relaxed),
-            oldest: figures.oldest.load(Relaxed),
-            offered: shared.ledger.offered_so_far(),
-            config: Arc::as_ptr(&shared.config.load()) as usize,
-            restarts: figures.restarts.load(Relaxed),
-            switch,
-            link,
-            held,
-        }
     }
 
     /// Lives of the actor after its first.
